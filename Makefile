@@ -41,6 +41,12 @@ COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tes
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
+# The modules with tests of a control plane: to load the other four hundred as well takes each worker as long as some tests.
+E2E_TESTS = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.e2e' tests | grep -v '^tests/realnode/' | sort)
+
+# Every program that a test starts would else compile all of its modules again, and every worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
 demo: kube
@@ -124,7 +130,7 @@ compiled: $(READY)
 # Three workers, since these tests mostly wait.
 e2e: kube helm rigs
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
@@ -146,7 +152,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory hostile OUT=$(REPORTS)/hostile.json
 	@echo "==> the long versions of tests on a local control plane"
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube

@@ -15,7 +15,7 @@ from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gon
 
 pytestmark = pytest.mark.e2e
 
-MANIFEST = yaml.safe_load(Path("crds/trainingjobs.yaml").read_text())
+MANIFEST = yaml.load(Path("crds/trainingjobs.yaml").read_text(), yaml.CSafeLoader)
 CONTAINER = {"name": "main", "image": "train:1"}
 EXPRESSION = {"key": "zone", "operator": "Exists"}
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.accounts import Asker, asking
@@ -31,13 +32,23 @@ from tests.e2e.cpu_jobs import (
     wait_until_bound,
     wait_until_empty,
 )
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for, wait_for_phase
+from tests.e2e.jobs import (
+    job_json,
+    jobs_path,
+    pods_of,
+    submit,
+    wait_for,
+    wait_for_pending,
+    wait_for_phase,
+    wait_gone,
+)
 from tests.e2e.policy_cases import key
 from tests.e2e.scheduling import QUICK_LEASE
 from tests.e2e.trick_cases import CORRECTED, REFUSED, TOO_LARGE, opted_out
 
 pytestmark = pytest.mark.e2e
 
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 ARRAYS = {
     "CODA_SCHEDULING_POLICY": "coda",
     "CODA_ARRAY_LARGE_SHARE": "0.5",
@@ -168,6 +179,33 @@ async def test_a_pod_that_takes_an_hour_to_end_never_borrows(emptied: None, admi
 async def time_of_a_new_pod(asker: Asker) -> str:
     answer = await asker.ask(ANN, "POST", PODS, pod_json("probe"))
     return str(answer.item["metadata"]["creationTimestamp"])
+
+
+@pytest.mark.parametrize("policy", ["Orphan", "Background"])
+async def test_pods_that_outlive_their_job_keep_its_quota(
+    emptied: None, asker: Asker, admin: Client, policy: str
+) -> None:
+    """Ann deletes her job, whose pod runs on: without an owner, or because it takes an hour to end."""
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "VirtualCluster", "metadata": {"name": "ann"}}
+    await admin.create(
+        VIRTUAL_CLUSTERS, kind | {"spec": {"namespaces": [BATCH], "quota": {"gpus": 2}, "mayBorrow": False}}
+    )
+    try:
+        slow = job_json("first", namespace=BATCH, gpus=2, run_s=None, simulated={"stop-seconds": "3600"})
+        slow["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
+        first = await submit(admin, slow)
+        await wait_for_phase(admin, first, "Running")
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
+        assert (await asker.ask(ANN, "DELETE", job_path(first), options, for_real=True)).status == 200
+        if policy == "Orphan":
+            await wait_gone(admin, job_path(first))
+        again = await submit(admin, job_json("again", namespace=BATCH, gpus=2, run_s=None))
+        await wait_for_pending(admin, again, "VirtualClusterFull")
+        for pod in await pods_of(admin, first):
+            await admin.delete(f"{PODS}/{name_of(pod)}", grace_s=0)
+        await wait_for_phase(admin, again, "Running")
+    finally:
+        await admin.delete(f"{VIRTUAL_CLUSTERS}/ann")
 
 
 async def test_neither_a_high_class_nor_a_new_pod_goes_first(emptied: None, asker: Asker, admin: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.lifecycle.state import StopAnswer
 from coda.wording import listed, moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
@@ -24,6 +25,16 @@ from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.quantities import seconds_from_time
+from coda_sim.durations import duration_from_seconds
+
+HOW: Final[Mapping[str, str]] = {
+    StopAnswer.UNASKED.value: "It had no notice",
+    StopAnswer.SAVED.value: "It said that it had saved",
+    StopAnswer.EXITED.value: "It ended by itself when it was told",
+    StopAnswer.LATE.value: "It did not answer within its notice",
+    StopAnswer.CUT_SHORT.value: "It lost a pod or node within its notice",
+}
 
 KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
 
@@ -136,8 +147,21 @@ def _of_a_started(job: Json, others: Iterable[Json]) -> Explained:
     nodes = sorted(set((status.get("placement") or {}).get("nodes") or ()))
     where = f" on {', '.join(nodes)}" if nodes else ""
     said = f": {status['message']}" if status.get("message") else ""
+    if due_s := seconds_from_time(status.get("stopDeadline")):
+        said += f", at {moment_text(due_s)} at the latest"
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
-    why = tuple(failure_sentences(job, others, time.time()))
+    why = (*failure_sentences(job, others, time.time()), *_of_stops(status))
     failure = status.get("failure") or {}
     return Explained(sentences=(sentence, *why), name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+
+
+def _of_stops(status: Json) -> Iterator[str]:
+    """Yield how it was stopped for another job, and what that cost."""
+    stop = status.get("lastStop")
+    if not stop:
+        return
+    lost_s = float(stop.get("lostSeconds") or 0)
+    lost = f"it lost {duration_from_seconds(lost_s)} of work" if lost_s else "no work was lost"
+    how = HOW.get(str(stop.get("answer")), "")
+    yield f"Attempt {stop['attempt']} was stopped so that {stop['by']} got its room. {how}; {lost}."

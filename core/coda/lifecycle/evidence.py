@@ -23,6 +23,7 @@ from coda.lifecycle.state import (
     pods_left,
     released_placement,
 )
+from coda.lifecycle.stops import stop_order
 from coda.model.job import FINISHED, Phase
 
 OOM_KILLED: Final = "OOMKilled"
@@ -64,6 +65,8 @@ def evidence_needed(now: Situation, now_s: float, config: LifecycleConfig) -> Ev
 def logs_needed(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
     """True if the next step decides on a rank that failed by the job's own fault, and nobody has read why. O(pods)."""
     if now.diagnosis is not None or now.deleting or now.terms.suspend or now.progress.phase not in _WITH_RANKS:
+        return False
+    if stop_order(now) is not None:  # how it ends does not matter any more
         return False
     failure = attempt_failure(now, now_s, config)
     return failure is not None and failure.own and failure.reason == RANK_FAILED

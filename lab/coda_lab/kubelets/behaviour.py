@@ -25,6 +25,7 @@ class Behaviour:
     log: str | None = None  # None: a few synthesised lines
     start_delay_s: float = 0.005  # from admission to started containers (or to the failing image pull)
     stop_s: float = 0.2  # from deletion to stopped containers, unless the grace period is shorter
+    exit_on_stop_s: float | None = None  # from the announcement of a stop to its own exit; None: it does not listen
     fails_image_pull: bool = False
     refusal: str | None = None  # the kubelet refuses the pod with this reason
     never_starts: bool = False
@@ -81,6 +82,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "log": ("log", str),
     "start-delay-seconds": ("start_delay_s", _seconds),
     "stop-seconds": ("stop_s", _seconds),
+    "exit-on-stop-seconds": ("exit_on_stop_s", _seconds),
     "image-pull": ("fails_image_pull", _fail),
     "refuse": ("refusal", _reason),
     "never-start": ("never_starts", _true),

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from coda_kube.objects.pods.stops import ANNOTATION_STOP
 from coda_kube.objects.quantities import whole_from_quantity
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.machine import OVER, Machine, SimPod, Stage, Timer
@@ -97,6 +98,9 @@ class Fleet:
             pod = self._keep(pod_from_json(item, machine))
         elif metadata.get("generation", 0) > pod.asked_generation:
             self._resizer.edited(pod, item)
+        if pod.told_s is None and ANNOTATION_STOP in (metadata.get("annotations") or {}):
+            pod.told_s = self._now()
+            self._arm(pod)
         if metadata.get("deletionTimestamp"):
             grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
             pod.grace_s = grace_s if pod.grace_s is None else min(grace_s, pod.grace_s)
@@ -259,8 +263,7 @@ class Fleet:
 
     def _end(self, pod: SimPod) -> None:
         """The containers of a running pod end: by themselves, or stopped by a deletion."""
-        run_s = pod.behaviour.run_s
-        run_out_s = None if run_s is None else pod.run_out_s(run_s)
+        run_out_s = pod.own_end_s()
         pod.ended_s = self._now() if run_out_s is None else min(self._now(), run_out_s)
         pod.exit_code = pod.behaviour.exit_code
         if pod.stop_s is not None and (run_out_s is None or pod.stop_s < run_out_s):

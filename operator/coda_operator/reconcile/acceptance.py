@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coda.allocator import start_cores
 from coda.allocator.memory_growth import RankMemory
-from coda.lifecycle.waiting import GangSize
+from coda.lifecycle.transitions import GangSize
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use

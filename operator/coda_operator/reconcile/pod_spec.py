@@ -102,7 +102,7 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
         "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}, *_NODE_TROUBLE],
         "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
-    if rank == 0 and spec.get("reportProgress", True):
+    if spec.get("reportProgress", True) and (rank == 0 or spec.get("stopNoticeSeconds")):
         pod_spec |= _job_directory(pod_spec)
     return {
         "apiVersion": "v1",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from coda.allocator.memory_growth import RankMemory
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
-from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord
+from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord, StopRecord
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
@@ -32,6 +32,10 @@ PASSING_FIELDS: Final = (
     "resize",
     "failure",
     "grownMemory",
+    "stopDeadline",
+    "lastStop",
+    "lostSeconds",
+    "lostGPUSeconds",
 )
 """The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
 
@@ -45,6 +49,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         "launchTime": progress.launch_s,
         "startTime": progress.start_s,
         "completionTime": progress.completion_s,
+        "stopDeadline": progress.stop_due_s,
     }
     status: Json = {
         "observedGeneration": progress.generation,
@@ -78,6 +83,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         status["grownMemory"] = memory_json(progress.memory)
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
+    status |= _of_stops(progress, status["gpus"])
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
@@ -116,6 +122,25 @@ def failure_json(failure: FailureRecord) -> Json:
     if failure.cut_short:
         fields["cutShort"] = True
     return fields
+
+
+def _of_stops(progress: Progress, gpus: int) -> Json:
+    """How it was last stopped for another job, and what all such stops cost."""
+    status: Json = {} if progress.stopped is None else {"lastStop": stop_record_json(progress.stopped)}
+    if progress.lost_s >= 1.0:
+        status |= {"lostSeconds": int(progress.lost_s), "lostGPUSeconds": int(progress.lost_s) * gpus}
+    return status
+
+
+def stop_record_json(stopped: StopRecord) -> Json:
+    """Return how the job was last stopped for another."""
+    return {
+        "attempt": stopped.attempt,
+        "cause": stopped.cause.value,
+        "by": stopped.by,
+        "answer": stopped.answer.value,
+        "lostSeconds": int(stopped.lost_s),
+    }
 
 
 def text_from_ranks(ranks: Collection[int]) -> str:

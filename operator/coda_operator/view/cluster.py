@@ -167,7 +167,7 @@ class ClusterView:
     def situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
         """Return what the life cycle looks at: the job as it was read, its pods and their nodes as they are now."""
         pods = self.pods_of(job.json)
-        nodes = {pod.node for pod in pods if pod.node}
+        nodes, told = {pod.node for pod in pods if pod.node}, job.told
         return Situation(
             terms=job.terms,
             generation=job.generation,
@@ -186,6 +186,9 @@ class ClusterView:
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
             converged=job.converged,
+            answered=told.answer,
+            saved_s=told.saved_s,
+            is_done=told.done_share == 1.0,
             untuned=self.agents.why_untuned(job),
         )
 

@@ -8,9 +8,13 @@ from typing import Any, Final
 
 from coda.allocator import Category, Hints
 from coda.allocator.memory_growth import RankMemory
+from coda.errors import InvalidInput
 from coda.lifecycle import Progress, Terms
-from coda.lifecycle.state import FailureRecord
+from coda.lifecycle.state import FailureRecord, StopAnswer, StopRecord
 from coda.model import Phase, Placement
+from coda.model.job import StopCause
+from coda.progress import TrainingProgress
+from coda_kube.job_progress import progress_from_json as training_progress_from_json
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
@@ -62,6 +66,16 @@ class JobRecord:
         return is_auto and tuning.get("attempt") != self.progress.attempt
 
     @property
+    def told(self) -> TrainingProgress:
+        """What this attempt said of its progress; empty where nothing is known, or it cannot be read."""
+        try:
+            known = training_progress_from_json(self.json.get("status") or {})
+        except InvalidInput:
+            known = None
+        is_mine = known is not None and known.attempt == self.progress.attempt
+        return known if known is not None and is_mine else TrainingProgress(attempt=self.progress.attempt)
+
+    @property
     def converged(self) -> str:
         """Why this attempt is to end by `spec.stopWhen`, in a clause; "" if it is not."""
         return stop_text(self.json["spec"], self.json.get("status") or {}, self.progress.attempt)
@@ -103,6 +117,7 @@ def terms_from_json(spec: Item) -> Terms:
         suspend=spec["suspend"],
         grow_memory_to_bytes=whole_from_quantity(spec.get("growMemoryTo") or 0),
         waits_for_nodes=spec.get("onNodeLoss") == "Wait",
+        resumable=bool(spec.get("resumable")),
     )
 
 
@@ -156,6 +171,22 @@ def progress_from_json(status: Item) -> Progress:
         succeeded=ranks_from_text(status.get("succeededRanks") or ""),
         failure=failure_from_json(status.get("failure")),
         memory=memory_from_json(status.get("grownMemory")),
+        stop_due_s=seconds_from_time(status.get("stopDeadline")),
+        stopped=stop_record_from_json(status.get("lastStop")),
+        lost_s=float(status.get("lostSeconds") or 0),
+    )
+
+
+def stop_record_from_json(stop: Item | None) -> StopRecord | None:
+    """Return the last stop for another job, as `reconcile.status.stop_record_json` wrote it."""
+    if not stop:
+        return None
+    return StopRecord(
+        attempt=stop["attempt"],
+        cause=StopCause(stop["cause"]),
+        by=stop["by"],
+        answer=StopAnswer(stop["answer"]),
+        lost_s=float(stop.get("lostSeconds") or 0),
     )
 
 

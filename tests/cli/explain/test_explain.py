@@ -180,6 +180,35 @@ def test_the_page_of_reasons_has_every_code_with_the_advice_that_is_given() -> N
     }
 
 
+STOP = {"cause": "Migrate", "by": "default/large", "time": "2026-11-23T00:00:00Z", "noticeSeconds": 60}
+
+
+async def test_a_placed_job_names_those_it_waits_for_and_until_when() -> None:
+    api = FakeApi()
+    told = training_job("guest", phase="Running", stopDeadline="2026-11-23T12:05:00Z", message="is to save and end")
+    told["status"]["placement"] = placement("n1") | {"stop": STOP}
+    api.set(JOBS, told)
+    api.set(JOBS, training_job("large", placement=placement("n1")))
+    waits = await explained(api, "default", "large")
+    assert (
+        "has its place on n1, once it is left by default/guest (told to save and end by 2026-11-23"
+        in (waits.sentences[-1])
+    )
+    runs = await explained(api, "default", "guest")
+    assert runs.sentences[0].startswith("default/guest does not wait: Running on n1: is to save and end, at 2026-11-23")
+
+
+async def test_a_job_that_was_stopped_says_how_it_went_and_what_it_lost() -> None:
+    api = FakeApi()
+    last = {"attempt": 1, "cause": "Migrate", "by": "default/large", "answer": "Late", "lostSeconds": 3720}
+    api.set(JOBS, training_job("guest", phase="Running", lastStop=last))
+    said = await explained(api, "default", "guest")
+    assert said.sentences[1] == (
+        "Attempt 1 was stopped so that default/large got its room. It did not answer within its notice; "
+        "it lost 1h 2m of work."
+    )
+
+
 def failed_job(name: str, **failure: Any) -> Json:
     told = {"attempt": 2, "reason": "Core dump", "rank": 1, "node": "n1", "evidence": "Segmentation fault"}
     told |= {"decision": "it is not tried again: it failed so twice", "advice": "look at its version"}
