@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coda.diagnosis.log_lines import LogLines
+from coda.diagnosis.log_lines import Level, LogLines
 from coda.diagnosis.patterns import Pattern
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 
@@ -20,13 +20,24 @@ _AFTER: Final = 20  # lines after an exception's own that still belong to its me
 _MANY_LETTERS: Final = 1 << 16
 _NOISE_LETTERS: Final = 1 << 18
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
-_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss")
-_MOST_PROGRESS: Final = 8  # lines of progress after a traceback: the program went on
+_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss|iter|acc|batch|its|sit|eta|sample|reward|score|^$")
+_ENOUGH_PROGRESS: Final = 8  # lines of progress after a failure: the program went on
+_MOST_PROGRESS: Final = 64  # the last ones of a log
+_ENOUGH_ORDINARY: Final = 200  # lines that say nothing bad: so many behind a failure, and the program went on
+_UNWELL: Final = re.compile(
+    r"error|exception|traceback|fail|abort|kill|signal|warn|fatal|assert|core|stack|debug|note"
+    r"|^(?:file|frame|at[a-z]|x?[a-f]*$|ncclinfo|raise|return|self)"
+)
+_LAST_LINES: Final = 3000  # of a log in which progress and ordinary lines are counted
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
+_SURE_WARNING: Final = 20  # a warning of Python decides from this weight on
 _ERROR: Final = re.compile(
-    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |^E\d{4} |caused by|what\(\):",
+    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
+    r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
+    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported",
     re.IGNORECASE,
 )
+_RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _CODE: Final = re.compile(
     r"(?:raise|return|assert|except|if|elif|with|from|import|print|for|while|def|class|try|else|logger|warnings)\b"
@@ -43,8 +54,11 @@ _CHAIN_SHAPES: Final = (
 _MARKS: Final = re.compile("tracebackmostrecentcalllast|exception")
 _TRACEBACK_SHAPE: Final = "tracebackmostrecentcalllast"
 _PROGRESS: Final = re.compile(
-    r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE
+    r"(?:epoch|step|iter(?:ation)?|batch|loss|acc(?:uracy)?|sample|reward|score)s?\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b"
+    r"|\d{1,3}%\|",
+    re.IGNORECASE,
 )
+_NOT_OF_THE_PROGRAM: Final = re.compile("loggingerror|exceptionignored")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,7 @@ class Incident:
     rank: int | None
     time: str
     text: str
+    survived: bool = False  # the program went on after it
 
 
 @dataclass(slots=True)
@@ -65,6 +80,7 @@ class _Hit:
     rule: int
     kind: int
     weight: int
+    survived: bool = False
 
 
 @dataclass(slots=True)
@@ -82,16 +98,18 @@ def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
     chains = _chains(lines)
     starts = [chain.start for chain in chains]
     best_by_group: dict[tuple[int, int], _Hit] = {}
+    rest = _Rest(lines) if hits else None
     for hit in hits:
         chain = _chain_of(hit.line, lines, chains, starts)
         rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
-        if chain is not None and hit.kind > Kind.SIGNAL and _went_on(chain, lines):
-            hit.kind = Kind.WEAK
-        unsure = chain is None and hit.kind == Kind.CAUSE and hit.weight < _SURE
-        if unsure and not _ERROR.search(lines.line(hit.line).text):
-            hit.kind = Kind.WEAK
+        hit.kind = _kind_of(hit, lines) if chain is None else _kind_in(chain, hit, lines)
+        if hit.kind == Kind.NOISE:
+            continue
+        last = hit.line if chain is None else max(hit.line, chain.end - _AFTER)
+        if rest is not None and rest.goes_on_after(last, lines.line(hit.line).rank):
+            hit.kind, hit.survived = Kind.CONSEQUENCE, True
         group = (0, hit.line) if chain is None else (1, chain.start)
         known = best_by_group.get(group)
         if known is None or _order(hit) > _order(known):
@@ -100,13 +118,41 @@ def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
     return [_incident(hit, lines) for hit in found]
 
 
-def _order(hit: _Hit) -> tuple[int, int, int, int]:
-    return hit.kind, hit.weight, -hit.line, -hit.rule
+def _order(hit: _Hit) -> tuple[bool, int, int, int, int]:
+    return not hit.survived, hit.kind, hit.weight, -hit.line, -hit.rule
+
+
+def _kind_of(hit: _Hit, lines: LogLines) -> int:
+    """Return what a line proves that stands alone: little if nothing in it says that something failed."""
+    line = lines.line(hit.line)
+    if hit.kind < Kind.WEAK:
+        return hit.kind if line.level not in (Level.INFO, Level.PYTHON) or hit.kind > Kind.CONSEQUENCE else Kind.NOISE
+    if line.level is Level.PYTHON:
+        return Kind.WEAK if hit.weight >= _SURE_WARNING else Kind.NOISE
+    if line.level in (Level.INFO, Level.WARNING):
+        return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
+    if line.level is Level.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
+        return hit.kind
+    if _PROGRESS.search(line.text):
+        return Kind.NOISE
+    sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)
+    return Kind.WEAK if sure else Kind.NOISE
+
+
+def _is_said_by_an_error(index: int, lines: LogLines) -> bool:
+    """True if a few lines before an exception is named: this line may be a part of its message."""
+    return any(_RAISED.match(lines.line(near).text) for near in range(max(0, index - _NEAR), index))
+
+
+def _kind_in(chain: _Chain, hit: _Hit, lines: LogLines) -> int:
+    """Return what a line of a traceback proves: nothing, if the traceback is of a logger or of a destructor."""
+    before = lines.shapes[max(0, chain.start - 3) : chain.start]
+    return Kind.NOISE if any(_NOT_OF_THE_PROGRAM.search(shape) for shape in before) else hit.kind
 
 
 def _incident(hit: _Hit, lines: LogLines) -> Incident:
     line = lines.line(hit.line)
-    return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text)
+    return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text, survived=hit.survived)
 
 
 def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
@@ -180,10 +226,7 @@ def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLine
     for number, rule in zip(matched, rules, strict=True):
         if rule.kind is Kind.NOISE or (noise is not None and rule.weight <= noise):
             continue
-        kind = int(rule.kind)
-        if line.is_warning and kind > Kind.SIGNAL:
-            kind = Kind.WEAK if rule.weight > 0 else Kind.CONSEQUENCE
-        hits.append(_Hit(index, number, kind, rule.weight))
+        hits.append(_Hit(index, number, int(rule.kind), rule.weight))
     return hits
 
 
@@ -254,14 +297,24 @@ def _is_within(rule: Rule, index: int, chain: _Chain | None, lines: LogLines) ->
     return any(letters in shape for shape in near for letters in rule.within)
 
 
-def _went_on(chain: _Chain, lines: LogLines) -> bool:
-    """True if the same rank printed much progress after the traceback."""
-    progress = 0
-    for index in range(chain.end, min(len(lines), chain.end + 400)):
-        if _PROGRESS_SHAPE.search(lines.shapes[index]):
-            line = lines.line(index)
-            if line.rank == chain.rank and not _FRAME.match(line.text) and _PROGRESS.search(line.text):
-                progress += 1
-                if progress >= _MOST_PROGRESS:
-                    return True
-    return False
+class _Rest:
+    """What a log says at its end, so that a failure that the program survived is known."""
+
+    def __init__(self, lines: LogLines) -> None:
+        self._progress: list[tuple[int, int | None]] = []  # line and rank, the last one first
+        self._ordinary: list[int] = []  # lines, the last one first
+        for index in range(len(lines) - 1, max(0, len(lines) - _LAST_LINES) - 1, -1):
+            shape = lines.shapes[index]
+            if _PROGRESS_SHAPE.search(shape) and len(self._progress) < _MOST_PROGRESS:
+                line = lines.line(index)
+                if not _FRAME.match(line.text) and _PROGRESS.search(line.text):
+                    self._progress.append((index, line.rank))
+            if len(self._ordinary) < _ENOUGH_ORDINARY and not _UNWELL.search(shape):
+                if not (index and lines.shapes[index - 1].startswith("file")):
+                    self._ordinary.append(index)
+
+    def goes_on_after(self, line: int, rank: int | None) -> bool:
+        """True if much was said behind a line that has nothing to do with a failure, by the same rank if it is known."""
+        progress = sum(index > line and of == rank for index, of in self._progress)
+        far = len(self._ordinary) == _ENOUGH_ORDINARY and self._ordinary[-1] > line
+        return progress >= _ENOUGH_PROGRESS or (rank is None and far)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 MOST_BYTES: Final = 1 << 20
@@ -53,8 +54,26 @@ _PREFIXES: Final = tuple(
 _PLAIN_START: Final = re.compile(r"[A-Z][A-Za-z_.]{3,80}(?::|$| )|\s|Traceback")
 
 
-_WARNS: Final = re.compile("WARN|[Ww]arning")
-_WARNING: Final = re.compile(r"Warning:|^.{0,60}WARNING")
+_LEVEL_CHARS: Final = 320  # a level stands before the message; a warning of Python behind a path
+_LEVEL: Final = re.compile(
+    r"(?P<error>\b(?:ERROR|CRITICAL|FATAL|SEVERE)\b|\[E[ \]\d]|^[EF]\d{4} |: [EF] [a-z])"
+    r"|(?P<python>\b[A-Z]\w{0,40}Warning: |\bwarnings\.warn\()"
+    r"|(?P<warning>\b(?<!NCCL )WARN(?:ING)?\b|\[W[ \]\d]|^W\d{4} |: W [a-z]|\bWarning:)"
+    r"|(?P<info>\b(?:INFO|DEBUG|TRACE|NOTICE)\b|\[I[ \]\d]|^I\d{4} |: I [a-z]|\[info\]|level=info)"
+)
+
+
+class Level(Enum):
+    """What a program says of its own line. PYTHON: a warning of Python's `warnings`."""
+
+    NONE = auto()
+    INFO = auto()
+    WARNING = auto()
+    PYTHON = auto()
+    ERROR = auto()
+
+
+_LEVELS: Final = {level.name.lower(): level for level in Level}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +84,7 @@ class Line:
     rank: int | None
     time: str
     indent: int
-    is_warning: bool
+    level: Level
 
 
 class LogLines:
@@ -147,9 +166,9 @@ def _split(log: bytes) -> list[bytes]:
 
 
 def _cleaned(text: str) -> Line:
-    rank, time, warns = None, "", False
+    rank, time = None, ""
+    level = _level_of(text)
     for _ in range(5):
-        warns = warns or _WARNS.search(text, 0, 40) is not None
         if _PLAIN_START.match(text):
             break
         found = next((match for prefix in _PREFIXES if (match := prefix.match(text))), None)
@@ -160,6 +179,9 @@ def _cleaned(text: str) -> Line:
         time = time or (groups.get("time") or "").strip("[], :")
         text = text[found.end() :]
     stripped = text.lstrip(" \t|")
-    head = stripped[:160]
-    warns = warns or _WARNING.search(head) is not None
-    return Line(stripped.rstrip(), rank, time, len(text) - len(stripped), warns)
+    return Line(stripped.rstrip(), rank, time, len(text) - len(stripped), level)
+
+
+def _level_of(text: str) -> Level:
+    found = _LEVEL.search(text, 0, _LEVEL_CHARS)
+    return Level.NONE if found is None else _LEVELS[found.lastgroup or "none"]
