@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from coda.diagnosis.log_lines import Level, LogLines
-from coda.diagnosis.patterns import Pattern
 from coda.diagnosis.rules import Kind, Rule, RuleBook
+from coda.diagnosis.search import Work, matching_rules
 
-_LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
-_SHAPES_PER_KEY: Final = 30  # from each end of the log
-_MOST_MARKS: Final = 1200  # tracebacks and the words between them; of more, the first and the last
+_MOST_MARKS: Final = 600  # tracebacks and the words between them; of more, the first and the last
 _LONGEST_TRACEBACK: Final = 400
 _AFTER: Final = 20  # lines after an exception's own that still belong to its message
-_MANY_LETTERS: Final = 1 << 16
-_NOISE_LETTERS: Final = 1 << 18
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
 _PROGRESS_SHAPE: Final = re.compile("epoch|step|loss|iter|acc|batch|its|sit|eta|sample|reward|score|^$")
 _ENOUGH_PROGRESS: Final = 8  # lines of progress after a failure: the program went on
@@ -34,7 +29,8 @@ _SURE_WARNING: Final = 20  # a warning of Python decides from this weight on
 _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
-    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported",
+    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported|throw"
+    r"|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
 _RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
@@ -92,9 +88,9 @@ class _Chain:
     rank: int | None
 
 
-def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
-    """Return the incidents in the order of the log."""
-    hits = _hits(lines, book)
+def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> list[Incident]:
+    """Return the incidents in the order of the log. `work` counts what was done."""
+    hits = _hits(lines, book, work or Work())
     chains = _chains(lines)
     starts = [chain.start for chain in chains]
     best_by_group: dict[tuple[int, int], _Hit] = {}
@@ -155,70 +151,17 @@ def _incident(hit: _Hit, lines: LogLines) -> Incident:
     return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text, survived=hit.survived)
 
 
-def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
+def _hits(lines: LogLines, book: RuleBook, work: Work) -> list[_Hit]:
     """Return every line that a rule matches and no noise rule does, in the order of the log."""
-    by_shape: dict[str, list[int]] = {}
-    for index, shape in enumerate(lines.shapes):
-        same = by_shape.get(shape)
-        if same is None:
-            by_shape[shape] = [index]
-        elif len(same) < _LINES_PER_SHAPE:
-            same.append(index)
-        else:
-            same[-1] = index
-    shapes = list(by_shape)
-    joined = "\n".join(shapes)
-    words = lines.words() if len(joined) > _MANY_LETTERS else ""
-    if len(words) > _NOISE_LETTERS:  # no program prints so many words: the end of it is enough
-        shapes = shapes[-max(1, len(shapes) // 8) :]
-        joined = "\n".join(shapes)
-    tried: dict[int, list[tuple[int, Pattern]]] = {}
-    starts = _starts(shapes)
-    for key, entries in _entries_in(words if len(words) <= _NOISE_LETTERS else "", book):
-        for number in _shapes_with(key, joined, starts):
-            for index in by_shape[shapes[number]]:
-                tried.setdefault(index, []).extend(entries)
-    hits: list[_Hit] = []
-    for index in sorted(tried):
-        hits += _hits_of_line(index, tried[index], lines, book)
-    return hits
+    return [
+        hit
+        for index, matched in matching_rules(lines, book.probes, work)
+        for hit in _hits_of_line(index, matched, lines, book)
+    ]
 
 
-def _entries_in(words: str, book: RuleBook) -> Iterator[tuple[str, tuple[tuple[int, Pattern], ...]]]:
-    """Yield the patterns that may match. In a log without repetitions their words are looked up first: it has few."""
-    for key, entries in book.entries_by_key.items():
-        if not words or any(pattern.word in words for _, pattern in entries):
-            yield key, entries
-
-
-def _starts(shapes: list[str]) -> list[int]:
-    at, starts = 0, []
-    for shape in shapes:
-        starts.append(at)
-        at += len(shape) + 1
-    return starts
-
-
-def _shapes_with(key: str, joined: str, starts: list[int]) -> list[int]:
-    """Return the shapes that have the key: the first ones, and the last ones."""
-    found: list[int] = []
-    at = joined.find(key)
-    while at >= 0 and len(found) < _SHAPES_PER_KEY:
-        found.append(bisect_right(starts, at) - 1)
-        at = joined.find(key, starts[found[-1] + 1]) if found[-1] + 1 < len(starts) else -1
-    if at < 0:
-        return found
-    at = joined.rfind(key)
-    while len(found) < 2 * _SHAPES_PER_KEY and (last := bisect_right(starts, at) - 1) > found[_SHAPES_PER_KEY - 1]:
-        found.append(last)
-        at = joined.rfind(key, 0, starts[last])
-    return found
-
-
-def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLines, book: RuleBook) -> list[_Hit]:
-    line = lines.line(index)
-    matched = sorted({rule for rule, pattern in entries if pattern.is_in(line.text)})
-    if not matched or _is_code(index, lines):
+def _hits_of_line(index: int, matched: list[int], lines: LogLines, book: RuleBook) -> list[_Hit]:
+    if _is_code(index, lines):
         return []
     rules = [book.rules[rule] for rule in matched]
     noise = max((rule.weight for rule in rules if rule.kind is Kind.NOISE), default=None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from importlib import resources
 from typing import Final, TypeVar
 
-from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, letters_of, pattern_from_text
+from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, Probe, Where, letters_of, pattern_from_text
+from coda.diagnosis.probes import Entry, ProbeIndex
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.errors import InvalidInput
 
@@ -83,10 +84,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """Rules in the order of their files, and their patterns by key."""
+    """Rules in the order of their files, and their patterns by the words that are looked up."""
 
     rules: tuple[Rule, ...]
-    entries_by_key: Mapping[str, tuple[tuple[int, Pattern], ...]] = field(default_factory=dict)
+    probes: ProbeIndex
 
     def with_rules(self, added: RuleBook) -> RuleBook:
         """Return a book with further rules; on one line they win over equal ones that were there before."""
@@ -96,9 +97,8 @@ class RuleBook:
 
     def _pairs(self) -> list[tuple[Rule, list[Pattern]]]:
         patterns: list[list[Pattern]] = [[] for _ in self.rules]
-        for entries in self.entries_by_key.values():
-            for index, pattern in entries:
-                patterns[index].append(pattern)
+        for index, pattern in self.probes.entries:
+            patterns[index].append(pattern)
         return list(zip(self.rules, patterns, strict=True))
 
 
@@ -118,14 +118,13 @@ def rules_from_toml(text: str, where: str) -> RuleBook:
 def _book(pairs: Iterable[tuple[Rule, list[Pattern]]]) -> RuleBook:
     kept = list(pairs)
     names: set[str] = set()
-    by_key: dict[str, list[tuple[int, Pattern]]] = {}
+    entries: list[Entry] = []
     for index, (rule, patterns) in enumerate(kept):
         if rule.name in names:
             raise InvalidInput(f"two rules have the id {rule.name!r}: give each its own")
         names.add(rule.name)
-        for pattern in patterns:
-            by_key.setdefault(pattern.key, []).append((index, pattern))
-    return RuleBook(tuple(rule for rule, _ in kept), {key: tuple(found) for key, found in by_key.items()})
+        entries += [(index, pattern) for pattern in patterns]
+    return RuleBook(tuple(rule for rule, _ in kept), ProbeIndex(entries))
 
 
 def _pairs_from_toml(text: str, where: str) -> list[tuple[Rule, list[Pattern]]]:
@@ -186,7 +185,9 @@ def _exception_pattern(name: str) -> Pattern:
     before = "[A-Za-z_]{0,60}" if name.startswith("*") else ""
     after = r"(?::|$)" if before else r"(?::|$|\s?\()"
     found = re.compile(rf"(?:^|[\s.\]>:|]){before}{ending}{after}")
-    return Pattern(name, letters_of(ending), letters_of(ending), (found,))
+    words = re.findall("[a-z]{1,80}", ending.lower())
+    probe = Probe(words[-1], Where.END) if before else Probe(max(words, key=len), Where.WHOLE)
+    return Pattern(name, letters_of(ending), probe, (found,))
 
 
 def _codes(table: Mapping[str, object]) -> list[int]:
