@@ -17,6 +17,7 @@ _AFTER: Final = 20  # lines after an exception's own that still belong to its me
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
 _PROGRESS_SHAPE: Final = re.compile("epoch|step|loss|iter|acc|batch|its|sit|eta|sample|reward|score|^$")
 _ENOUGH_PROGRESS: Final = 8  # lines of progress after a failure: the program went on
+_SOME_PROGRESS: Final = 3  # between two failures of one rank: it went on after the first
 _MOST_PROGRESS: Final = 64  # the last ones of a log
 _ENOUGH_ORDINARY: Final = 200  # lines that say nothing bad: so many behind a failure, and the program went on
 _UNWELL: Final = re.compile(
@@ -111,7 +112,20 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
         if known is None or _order(hit) > _order(known):
             best_by_group[group] = hit
     found = sorted(best_by_group.values(), key=lambda hit: hit.line)
+    _mark_passed(found, lines, rest)
     return [_incident(hit, lines) for hit in found]
+
+
+def _mark_passed(hits: list[_Hit], lines: LogLines, rest: _Rest | None) -> None:
+    """Mark what the same rank left behind it: it reported progress, and failed only later."""
+    last_by_rank: dict[int | None, int] = {}
+    for hit in reversed(hits):
+        if hit.survived or hit.kind < Kind.WEAK or rest is None:
+            continue
+        rank = lines.line(hit.line).rank
+        last = last_by_rank.setdefault(rank, hit.line)
+        if rest.progress_between(hit.line, last, rank) >= _SOME_PROGRESS:
+            hit.kind, hit.survived = Kind.CONSEQUENCE, True
 
 
 def _order(hit: _Hit) -> tuple[bool, int, int, int, int]:
@@ -258,6 +272,10 @@ class _Rest:
 
     def goes_on_after(self, line: int, rank: int | None) -> bool:
         """True if much was said behind a line that has nothing to do with a failure, by the same rank if it is known."""
-        progress = sum(index > line and of == rank for index, of in self._progress)
+        progress = self.progress_between(line, 1 << 62, rank)
         far = len(self._ordinary) == _ENOUGH_ORDINARY and self._ordinary[-1] > line
         return progress >= _ENOUGH_PROGRESS or (rank is None and far)
+
+    def progress_between(self, first: int, last: int, rank: int | None) -> int:
+        """Return how often the rank reported progress between two lines, as far as the end of the log tells."""
+        return sum(first < index < last and of == rank for index, of in self._progress)

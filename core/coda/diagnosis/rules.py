@@ -183,7 +183,7 @@ def _exception_pattern(name: str) -> Pattern:
     if not ending.replace("_", "").isalnum() or len(letters_of(ending)) < LEAST_LETTERS:
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
     before = "[A-Za-z_]{0,60}" if name.startswith("*") else ""
-    after = r"(?::|$)" if before else r"(?::|$|\s?\()"
+    after = r"(?::|$|\s{1,60}Traceback)" if before else r"(?::|$|\s?\(|\s{1,60}Traceback)"
     found = re.compile(rf"(?:^|[\s.\]>:|]){before}{ending}{after}")
     words = re.findall("[a-z]{1,80}", ending.lower())
     probe = Probe(words[-1], Where.END) if before else Probe(max(words, key=len), Where.WHOLE)

@@ -16,11 +16,11 @@ from typing import Final
 from coda.diagnosis.log_lines import LogLines
 from coda.diagnosis.probes import Entry, ProbeIndex
 
-MOST_TRIALS: Final = 3_000  # patterns on lines, of one log
+MOST_TRIALS: Final = 2_500  # patterns on lines, of one log
 MOST_TRIED_CHARS: Final = 1 << 19
-MOST_LINES: Final = 1_000
-MOST_CHECKS: Final = 100_000  # of the letters of a key
-MOST_LETTERS: Final = 200_000  # of different lines: of more, the last ones, and those before that speak of a failure
+MOST_LINES: Final = 600
+MOST_CHECKS: Final = 50_000  # of the letters of a key
+MOST_LETTERS: Final = 180_000  # of different lines: of more, the last ones, and those before that speak of a failure
 _LETTERS_OF_FAILURES: Final = 80_000
 _FAILURE: Final = re.compile("error|exception|fail|kill|abort|fault|memory|cancel|preempt|xid")
 _LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
