@@ -78,7 +78,9 @@ KINDS: Final[Mapping[str, Callable[[], bytes]]] = {
     "one line": lambda: of_a_mebibyte(cycle(["CUDA error: out of memory expected "])),
     "one line of one letter": lambda: b"x" * MIB,
     "lines of one letter": lambda: b"a\n" * (MIB // 2),
-    "progress bars": lambda: of_a_mebibyte(f"\r {i % 101}%|####   | {i}/9000 [00:01<00:09, 3.1it/s]" for i in _numbers()),
+    "progress bars": lambda: of_a_mebibyte(
+        f"\r {i % 101}%|####   | {i}/9000 [00:01<00:09, 3.1it/s]" for i in _numbers()
+    ),
     "colours": lambda: of_a_mebibyte(f"\x1b[31;1merror {i}: {i * 7} of {i}\x1b[0m\n" for i in _numbers()),
     "escapes that never end": lambda: b"\x1b[" * (MIB // 2),
     "prefixes": lambda: of_a_mebibyte(f"[{i}]: [2]: [3]: [4]: [5]: error {i}\n" for i in _numbers()),

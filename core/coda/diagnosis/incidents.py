@@ -162,7 +162,15 @@ def _kind_in(chain: _Chain, hit: _Hit, lines: LogLines) -> int:
 
 def _incident(hit: _Hit, lines: LogLines) -> Incident:
     line = lines.line(hit.line)
-    return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text, survived=hit.survived)
+    return Incident(
+        kind=hit.kind,
+        rule=hit.rule,
+        line=hit.line,
+        rank=line.rank,
+        time=line.time,
+        text=line.text,
+        survived=hit.survived,
+    )
 
 
 def _hits(lines: LogLines, book: RuleBook, work: Work) -> list[_Hit]:
@@ -266,12 +274,12 @@ class _Rest:
                 line = lines.line(index)
                 if not _FRAME.match(line.text) and _PROGRESS.search(line.text):
                     self._progress.append((index, line.rank))
-            if len(self._ordinary) < _ENOUGH_ORDINARY and not _UNWELL.search(shape):
-                if not (index and lines.shapes[index - 1].startswith("file")):
-                    self._ordinary.append(index)
+            is_shown_code = index > 0 and lines.shapes[index - 1].startswith("file")
+            if len(self._ordinary) < _ENOUGH_ORDINARY and not is_shown_code and not _UNWELL.search(shape):
+                self._ordinary.append(index)
 
     def goes_on_after(self, line: int, rank: int | None) -> bool:
-        """True if much was said behind a line that has nothing to do with a failure, by the same rank if it is known."""
+        """True if much was said behind a line, by the same rank if it is known, that has nothing to do with a failure."""
         progress = self.progress_between(line, 1 << 62, rank)
         far = len(self._ordinary) == _ENOUGH_ORDINARY and self._ordinary[-1] > line
         return progress >= _ENOUGH_PROGRESS or (rank is None and far)

@@ -53,9 +53,7 @@ _PREFIXES: Final = (  # the signs that each may begin with, and what it looks li
 )
 _PREFIXES_BY_SIGN: Final = {
     sign: tuple(
-        re.compile(pattern)
-        for signs, pattern in _PREFIXES
-        if re.match("[" + signs.replace("[", "\\[") + "]", sign)
+        re.compile(pattern) for signs, pattern in _PREFIXES if re.match("[" + signs.replace("[", "\\[") + "]", sign)
     )
     for sign in map(chr, range(33, 127))
 }
