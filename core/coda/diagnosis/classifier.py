@@ -94,7 +94,9 @@ def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook |
         return _nothing_known(ends)
     highest = max(incident.kind for incident, _ in known)
     best = [entry for entry in known if entry[0].kind == highest]
-    best = [entry for entry in best if not entry[0].survived] or best
+    lasting = [entry for entry in best if not entry[0].survived]
+    named = [entry for entry in lasting if book.rules[entry[0].rule].reason is not Reason.NO_SIGNATURE]
+    best = named or [entry for entry in best if entry[0].survived] or lasting
     if all(incident.time for incident, _ in best):
         best.sort(key=lambda entry: entry[0].time)
     incident, rank = best[0]

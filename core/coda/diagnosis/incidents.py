@@ -30,8 +30,8 @@ _SURE_WARNING: Final = 20  # a warning of Python decides from this weight on
 _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
-    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported|throw"
-    r"|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
+    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported"
+    r"|throw|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
 _RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
@@ -101,12 +101,14 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
         rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
-        hit.kind = _kind_of(hit, lines) if chain is None else _kind_in(chain, hit, lines)
+        hit.kind = _kind_of(hit, rule, lines) if chain is None else _kind_in(chain, hit, lines)
         if hit.kind == Kind.NOISE:
             continue
         last = hit.line if chain is None else max(hit.line, chain.end - _AFTER)
         if rest is not None and rest.goes_on_after(last, lines.line(hit.line).rank):
-            hit.kind, hit.survived = Kind.CONSEQUENCE, True
+            if chain is None or not _is_uncaught(chain, lines):
+                continue
+            hit.survived = True
         group = (0, hit.line) if chain is None else (1, chain.start)
         known = best_by_group.get(group)
         if known is None or _order(hit) > _order(known):
@@ -114,6 +116,11 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
     found = sorted(best_by_group.values(), key=lambda hit: hit.line)
     _mark_passed(found, lines, rest)
     return [_incident(hit, lines) for hit in found]
+
+
+def _is_uncaught(chain: _Chain, lines: LogLines) -> bool:
+    """True if a traceback begins in the main program: what stands behind it may have been printed before it."""
+    return any(shape.endswith("inmodule") for shape in lines.shapes[chain.start + 1 : chain.start + 3])
 
 
 def _mark_passed(hits: list[_Hit], lines: LogLines, rest: _Rest | None) -> None:
@@ -124,17 +131,18 @@ def _mark_passed(hits: list[_Hit], lines: LogLines, rest: _Rest | None) -> None:
             continue
         rank = lines.line(hit.line).rank
         last = last_by_rank.setdefault(rank, hit.line)
-        if rest.progress_between(hit.line, last, rank) >= _SOME_PROGRESS:
-            hit.kind, hit.survived = Kind.CONSEQUENCE, True
+        hit.survived = rest.progress_between(hit.line, last, rank) >= _SOME_PROGRESS
 
 
 def _order(hit: _Hit) -> tuple[bool, int, int, int, int]:
     return not hit.survived, hit.kind, hit.weight, -hit.line, -hit.rule
 
 
-def _kind_of(hit: _Hit, lines: LogLines) -> int:
+def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
     """Return what a line proves that stands alone: little if nothing in it says that something failed."""
     line = lines.line(hit.line)
+    if rule.is_added:
+        return hit.kind
     if hit.kind < Kind.WEAK:
         return hit.kind if line.level not in (Level.INFO, Level.PYTHON) or hit.kind > Kind.CONSEQUENCE else Kind.NOISE
     if line.level is Level.PYTHON:
@@ -163,7 +171,7 @@ def _kind_in(chain: _Chain, hit: _Hit, lines: LogLines) -> int:
 def _incident(hit: _Hit, lines: LogLines) -> Incident:
     line = lines.line(hit.line)
     return Incident(
-        kind=hit.kind,
+        kind=Kind.CONSEQUENCE if hit.survived else hit.kind,
         rule=hit.rule,
         line=hit.line,
         rank=line.rank,
@@ -279,7 +287,7 @@ class _Rest:
                 self._ordinary.append(index)
 
     def goes_on_after(self, line: int, rank: int | None) -> bool:
-        """True if much was said behind a line, by the same rank if it is known, that has nothing to do with a failure."""
+        """True if much was said behind a line, by the same rank if it is known, that speaks of no failure."""
         progress = self.progress_between(line, 1 << 62, rank)
         far = len(self._ordinary) == _ENOUGH_ORDINARY and self._ordinary[-1] > line
         return progress >= _ENOUGH_PROGRESS or (rank is None and far)

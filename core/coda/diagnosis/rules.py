@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from importlib import resources
@@ -69,7 +69,9 @@ EXPLICIT: Final = (Kind.CAUSE, Kind.WEAK, Kind.PEER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. `within`: letters of which one must be near the line, in its traceback if it has one."""
+    """One rule. `within`: letters of which one must be near the line, in its traceback if it has one.
+
+    `is_added`: not one of Coda's own; it is believed in any line, whether that says that something failed or not."""
 
     name: str
     reason: Reason
@@ -80,6 +82,7 @@ class Rule:
     advice: str
     within: tuple[str, ...]
     examples: tuple[str, ...]
+    is_added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ def built_in_rules() -> RuleBook:
 
 def rules_from_toml(text: str, where: str) -> RuleBook:
     """Read rules. Raises InvalidInput with one sentence that names file, rule and mistake."""
-    return _book(_pairs_from_toml(text, where))
+    pairs = _pairs_from_toml(text, where)
+    return _book((replace(rule, is_added=True), patterns) for rule, patterns in pairs)
 
 
 def _book(pairs: Iterable[tuple[Rule, list[Pattern]]]) -> RuleBook:

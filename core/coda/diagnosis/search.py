@@ -31,7 +31,7 @@ _SHAPES_PER_PATTERN: Final = 24  # from each end of the log
 class Work:
     """How much was done for one log."""
 
-    shapes: int = 0
+    letters: int = 0
     checks: int = 0
     trials: int = 0
     chars: int = 0
@@ -42,7 +42,7 @@ def matching_rules(lines: LogLines, probes: ProbeIndex, work: Work) -> list[tupl
 
     O(bytes). Where there is too much to try, the last lines go first."""
     same_shape = _lines_by_shape(lines)
-    work.shapes = len(same_shape)
+    work.letters = sum(map(len, same_shape))
     tried: dict[int, list[Entry]] = defaultdict(list)
     for entry, shapes in _shapes_by_entry(list(same_shape), lines.words_of(same_shape.values()), probes, work):
         for shape in shapes:
