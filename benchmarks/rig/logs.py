@@ -84,6 +84,12 @@ KINDS: Final[Mapping[str, Callable[[], bytes]]] = {
     "colours": lambda: of_a_mebibyte(f"\x1b[31;1merror {i}: {i * 7} of {i}\x1b[0m\n" for i in _numbers()),
     "escapes that never end": lambda: b"\x1b[" * (MIB // 2),
     "prefixes": lambda: of_a_mebibyte(f"[{i}]: [2]: [3]: [4]: [5]: error {i}\n" for i in _numbers()),
+    "tracebacks of a hundred lines": lambda: of_a_mebibyte(
+        "Traceback (most recent call last):\n" + f"  line {i} of somebody's file\n" * 100 for i in _numbers()
+    ),
+    "tracebacks of many ranks": lambda: of_a_mebibyte(
+        "".join(f"[rank{i % 99}]: {line}\n" for line in _TRACEBACK.format(i).splitlines()) for i in _numbers()
+    ),
     "tracebacks without an end": lambda: of_a_mebibyte(cycle(["Traceback (most recent call last):\n"])),
     "frames": lambda: of_a_mebibyte(f'  File "a.py", line {i}, in f\n' for i in _numbers()),
     "deep JSON": lambda: b'{"a":' * 100_000 + b"1" + b"}" * 100_000,

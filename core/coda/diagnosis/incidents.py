@@ -12,7 +12,8 @@ from coda.diagnosis.rules import Kind, Rule, RuleBook
 from coda.diagnosis.search import Work, matching_rules
 
 _MOST_MARKS: Final = 600  # tracebacks and the words between them; of more, the first and the last
-_LONGEST_TRACEBACK: Final = 400
+_LONGEST_TRACEBACK: Final = 300
+_MOST_READ: Final = 1500  # lines that are read for the ends of all tracebacks
 _AFTER: Final = 20  # lines after an exception's own that still belong to its message
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
 _PROGRESS_SHAPE: Final = re.compile("epoch|step|loss|iter|acc|batch|its|sit|eta|sample|reward|score|^$")
@@ -24,9 +25,10 @@ _UNWELL: Final = re.compile(
     r"error|exception|traceback|fail|abort|kill|signal|warn|fatal|assert|core|stack|debug|note"
     r"|^(?:file|frame|at[a-z]|x?[a-f]*$|ncclinfo|raise|return|self)"
 )
-_LAST_LINES: Final = 3000  # of a log in which progress and ordinary lines are counted
+_LAST_LINES: Final = 2000  # of a log in which progress and ordinary lines are counted
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
-_SURE_WARNING: Final = 20  # a warning of Python decides from this weight on
+_SURE_WARNING: Final = 20  # a warning decides from this weight on; one that is not Python's also if it says "failed"
+_FAILED: Final = re.compile("error|fail|exception|denied|refused|killed|timed out|lost", re.IGNORECASE)
 _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
@@ -36,6 +38,7 @@ _ERROR: Final = re.compile(
 )
 _RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
+_FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
 _CODE: Final = re.compile(
     r"(?:raise|return|assert|except|if|elif|with|from|import|print|for|while|def|class|try|else|logger|warnings)\b"
     r"|[\w.\[\], ]{1,80} = |[~^]{2,}|[\w.]{1,80}\($"
@@ -96,6 +99,7 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
     starts = [chain.start for chain in chains]
     best_by_group: dict[tuple[int, int], _Hit] = {}
     rest = _Rest(lines) if hits else None
+    last_alone: dict[int | None, tuple[int, int]] = {}  # rank -> the last line without a traceback, and its group
     for hit in hits:
         chain = _chain_of(hit.line, lines, chains, starts)
         rule = book.rules[hit.rule]
@@ -109,13 +113,22 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
             if chain is None or not _is_uncaught(chain, lines):
                 continue
             hit.survived = True
-        group = (0, hit.line) if chain is None else (1, chain.start)
+        group = (0, _first_of(hit.line, last_alone, lines)) if chain is None else (1, chain.start)
         known = best_by_group.get(group)
         if known is None or _order(hit) > _order(known):
             best_by_group[group] = hit
     found = sorted(best_by_group.values(), key=lambda hit: hit.line)
     _mark_passed(found, lines, rest)
     return [_incident(hit, lines) for hit in found]
+
+
+def _first_of(index: int, last: dict[int | None, tuple[int, int]], lines: LogLines) -> int:
+    """Return the first line of the message that a line belongs to: lines next to each other are one message."""
+    rank = lines.line(index).rank
+    before, first = last.get(rank, (-9, -9))
+    group = first if index - before <= 1 else index
+    last[rank] = (index, group)
+    return group
 
 
 def _is_uncaught(chain: _Chain, lines: LogLines) -> bool:
@@ -147,6 +160,8 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return hit.kind if line.level not in (Level.INFO, Level.PYTHON) or hit.kind > Kind.CONSEQUENCE else Kind.NOISE
     if line.level is Level.PYTHON:
         return Kind.WEAK if hit.weight >= _SURE_WARNING else Kind.NOISE
+    if line.level is Level.WARNING and hit.weight < _SURE_WARNING and not _FAILED.search(line.text):
+        return Kind.NOISE
     if line.level in (Level.INFO, Level.WARNING):
         return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
     if line.level is Level.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
@@ -221,6 +236,7 @@ def _is_code(index: int, lines: LogLines) -> bool:
 def _chains(lines: LogLines) -> list[_Chain]:
     """Return the chains of tracebacks, in the order of the log."""
     chains: list[_Chain] = []
+    read: list[int] = []
     linked: dict[int | None, int] = {}  # rank -> where its last chain goes on
     marks = [index for index, shape in enumerate(lines.shapes) if _MARKS.search(shape)]
     if len(marks) > _MOST_MARKS:
@@ -229,7 +245,7 @@ def _chains(lines: LogLines) -> list[_Chain]:
         shape = lines.shapes[index]
         if _TRACEBACK_SHAPE in shape:
             rank = lines.line(index).rank
-            end = _end_of_traceback(index, rank, lines)
+            end = _end_of_traceback(index, rank, lines, read)
             last = next((chain for chain in reversed(chains[-8:]) if chain.rank == rank), None)
             if last is not None and (linked.pop(rank, -9) >= index - 3 or index < last.end - _AFTER):
                 last.end = max(end, last.end)
@@ -242,11 +258,16 @@ def _chains(lines: LogLines) -> list[_Chain]:
     return chains
 
 
-def _end_of_traceback(start: int, rank: int | None, lines: LogLines) -> int:
-    """Return where the message of a traceback's exception ends, about."""
+def _end_of_traceback(start: int, rank: int | None, lines: LogLines, read: list[int]) -> int:
+    """Return where the message of a traceback's exception ends, about. `read`: the lines that were read for that."""
     indent = lines.line(start).indent
     last = min(len(lines), start + _LONGEST_TRACEBACK)
     for index in range(start + 1, last):
+        if _FRAME_SHAPE.match(lines.shapes[index]) or _FRAME_SHAPE.match(lines.shapes[index - 1]):
+            continue
+        if len(read) >= _MOST_READ:
+            return min(len(lines), start + _AFTER)
+        read.append(index)
         line = lines.line(index)
         if line.rank != rank and rank is not None:
             continue
@@ -282,7 +303,7 @@ class _Rest:
                 line = lines.line(index)
                 if not _FRAME.match(line.text) and _PROGRESS.search(line.text):
                     self._progress.append((index, line.rank))
-            is_shown_code = index > 0 and lines.shapes[index - 1].startswith("file")
+            is_shown_code = index > 0 and _FRAME_SHAPE.match(lines.shapes[index - 1]) is not None
             if len(self._ordinary) < _ENOUGH_ORDINARY and not is_shown_code and not _UNWELL.search(shape):
                 self._ordinary.append(index)
 

@@ -15,6 +15,7 @@ from typing import Final
 
 MOST_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 4096
+_MOST_IN_A_PATH: Final = 2
 _OVERLAP: Final = 256
 _STAMP_CHARS: Final = 40  # a kubelet's time stamp before a line
 _MOST_PIECES: Final = 8  # of a longer line its two ends are looked at
@@ -130,8 +131,10 @@ def _plain(log: bytes) -> bytes:
         log = log.replace(b"\r", b"\n")
     if b'{"' in log[:_STAMP_CHARS] or b'\n{"' in log or b'Z {"' in log:
         log = _without_json(log)
-    if b"Traceback (most recent call last):\\n" in log:
-        log = log.replace(b"\\n", b"\n")
+    if b"\\n" in log:  # a message that was quoted; a path of Windows has one such sign, or two
+        log = b"\n".join(
+            line.replace(b"\\n", b"\n") if line.count(b"\\n") > _MOST_IN_A_PATH else line for line in log.split(b"\n")
+        )
     return log
 
 

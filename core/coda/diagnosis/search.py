@@ -16,10 +16,10 @@ from typing import Final
 from coda.diagnosis.log_lines import LogLines
 from coda.diagnosis.probes import Entry, ProbeIndex
 
-MOST_TRIALS: Final = 2_500  # patterns on lines, of one log
+MOST_TRIALS: Final = 1_800  # patterns on lines, of one log
 MOST_TRIED_CHARS: Final = 1 << 19
-MOST_LINES: Final = 600
-MOST_CHECKS: Final = 50_000  # of the letters of a key
+MOST_LINES: Final = 400
+MOST_CHECKS: Final = 30_000  # of the letters of a key
 MOST_LETTERS: Final = 180_000  # of different lines: of more, the last ones, and those before that speak of a failure
 _LETTERS_OF_FAILURES: Final = 80_000
 _FAILURE: Final = re.compile("error|exception|fail|kill|abort|fault|memory|cancel|preempt|xid")
