@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import cycle, islice
+from itertools import accumulate, cycle, islice
 from typing import Final
 
 from coda.diagnosis import built_in_rules
@@ -42,8 +42,8 @@ def _vocabulary(size: int, letters: tuple[int, int]) -> list[str]:
 
 def _prose() -> Iterator[str]:
     rng, words = random.Random(3), _vocabulary(20_000, (2, 10))
-    weights = [1 / (rank + 3) for rank in range(len(words))]
-    return (" ".join(rng.choices(words, weights, k=14)) + "\n" for _ in _numbers())
+    shares = list(accumulate(1 / (rank + 3) for rank in range(len(words))))
+    return (" ".join(rng.choices(words, cum_weights=shares, k=14)) + "\n" for _ in _numbers())
 
 
 def _new_words() -> Iterator[str]:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from coda.diagnosis.log_lines import Level, LogLines
+from coda.diagnosis.log_lines import LogLines, Severity
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 from coda.diagnosis.search import Work, matching_rules
 
@@ -157,14 +157,18 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
     if rule.is_added:
         return hit.kind
     if hit.kind < Kind.WEAK:
-        return hit.kind if line.level not in (Level.INFO, Level.PYTHON) or hit.kind > Kind.CONSEQUENCE else Kind.NOISE
-    if line.level is Level.PYTHON:
+        return (
+            hit.kind
+            if line.level not in (Severity.INFO, Severity.PYTHON) or hit.kind > Kind.CONSEQUENCE
+            else Kind.NOISE
+        )
+    if line.level is Severity.PYTHON:
         return Kind.WEAK if hit.weight >= _SURE_WARNING else Kind.NOISE
-    if line.level is Level.WARNING and hit.weight < _SURE_WARNING and not _FAILED.search(line.text):
+    if line.level is Severity.WARNING and hit.weight < _SURE_WARNING and not _FAILED.search(line.text):
         return Kind.NOISE
-    if line.level in (Level.INFO, Level.WARNING):
+    if line.level in (Severity.INFO, Severity.WARNING):
         return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
-    if line.level is Level.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
+    if line.level is Severity.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
         return hit.kind
     if _PROGRESS.search(line.text):
         return Kind.NOISE

@@ -70,7 +70,7 @@ _LEVEL: Final = re.compile(
 )
 
 
-class Level(Enum):
+class Severity(Enum):
     """What a program says of its own line. PYTHON: a warning of Python's `warnings`."""
 
     NONE = auto()
@@ -80,7 +80,7 @@ class Level(Enum):
     ERROR = auto()
 
 
-_LEVELS: Final = {level.name.lower(): level for level in Level}
+_LEVELS: Final = {level.name.lower(): level for level in Severity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Line:
     rank: int | None
     time: str
     indent: int
-    level: Level
+    level: Severity
 
 
 class LogLines:
@@ -192,6 +192,6 @@ def _cleaned(text: str) -> Line:
     return Line(stripped.rstrip(), rank, time, len(text) - len(stripped), level)
 
 
-def _level_of(text: str) -> Level:
+def _level_of(text: str) -> Severity:
     found = _LEVEL.search(text, 0, _LEVEL_CHARS)
-    return Level.NONE if found is None else _LEVELS[found.lastgroup or "none"]
+    return Severity.NONE if found is None else _LEVELS[found.lastgroup or "none"]

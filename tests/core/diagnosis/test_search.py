@@ -45,6 +45,7 @@ def test_a_cause_at_the_end_is_found_behind_anything(kind: str) -> None:
         "examples of all rules",
         "near misses of all rules",
         "tracebacks",
+        "tracebacks of many ranks",
     }
 
 
