@@ -58,7 +58,7 @@ async def test_an_operator_told_to_end_ends_well_and_hands_over_at_once(
     assert process is not None
     assert process.exit_code == 0
     assert "the Lease is lost" not in cluster.log_path(leader).read_text()
-    await wait_for_phase(user, await submit(user, job_json("after", run_s=0.1)), "Succeeded", within_s=10)
+    await wait_for_phase(user, await submit(user, job_json("after", run_s=0.1)), "Succeeded")
     assert await leading_operator(admin) != leader
     await cluster.start(leader)
 

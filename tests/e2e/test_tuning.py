@@ -85,7 +85,7 @@ async def refused(user: Client, job: str, *, sequence: int = 1) -> Json:
         grant = (item["status"].get("placement") or {}).get("grant") or {}
         return bool(grant.get("sequence") == sequence and grant["state"] == "Refused")
 
-    item = await wait_for(user, job_path(job), is_refused, within_s=20)
+    item = await wait_for(user, job_path(job), is_refused)
     grant: Json = item["status"]["placement"]["grant"]
     return grant
 
@@ -143,7 +143,6 @@ async def test_growth_deferred_by_one_node_ends_by_its_deadline_and_is_never_app
         user,
         job_path(job),
         lambda item: (item["status"].get("resize") or {}).get("state") == "Deferred",
-        within_s=10,
     )
     resize = await ended(user, job, within_s=DEADLINE_S + 10)
     assert (resize["state"], resize["reason"], resize["coresPerReplica"]) == ("Refused", "DeadlineExceeded", 12)
@@ -198,7 +197,7 @@ async def test_an_operator_killed_while_ranks_are_resized_finishes_when_it_is_ba
     for node in {await node_of(user, job, rank) for rank in range(4)}:
         await annotate(admin, node, resize_seconds="1")
     await wish(cluster, job, 14)
-    await wait_for(user, job_path(job), lambda item: "resize" in item["status"], within_s=10)
+    await wait_for(user, job_path(job), lambda item: "resize" in item["status"])
     await cluster.kill("operator-0")
     await cluster.start("operator-0")
     assert (await ended(user, job))["state"] == "Done"
@@ -219,7 +218,7 @@ async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_foun
     def runs_again(item: Json) -> bool:
         return bool(item["status"]["attempt"] == 2 and item["status"]["phase"] == "Running")
 
-    await wait_for(user, job_path(job), runs_again, within_s=30)
+    await wait_for(user, job_path(job), runs_again)
     assert await cores_of(user, job) == {("5", "5", "5", 0)}
     short = auto_job("short", gpus=2, spec={"category": "Speech"})
     short["spec"]["template"]["metadata"]["annotations"]["sim.coda.scheduler/run-seconds"] = "3"
@@ -240,7 +239,7 @@ async def test_a_job_on_a_node_without_an_agent_says_so_until_one_begins(cluster
     assert told["reason"] == "NoAgent"
     assert "has no agent that looks for its cores" in told["message"]
     await tell(cluster, job, Tuning(attempt=1, phase=TuningPhase.MEASURING))
-    assert (await wait_for(user, job_path(job), tunable("True"), within_s=20))["status"]["reason"] == "Running"
+    assert (await wait_for(user, job_path(job), tunable("True")))["status"]["reason"] == "Running"
 
 
 async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: LocalCluster, user: Client) -> None:

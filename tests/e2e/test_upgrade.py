@@ -25,7 +25,7 @@ from coda_lab.host.paths import crds, manifests
 from coda_lab.install import apply_all, objects_in
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_pending, wait_for_phase
+from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, submit, wait_for_pending, wait_for_phase
 from tests.e2e.scheduling import QUICK_LEASE
 
 pytestmark = pytest.mark.e2e
@@ -110,7 +110,7 @@ async def remove_policies(admin: Client, *, beyond: Path) -> None:
 
 async def wait_until_unstamped(admin: Client) -> None:
     """The API server learns of policies within a moment; an earlier commit's refuse the stamp of today's."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(Rejected):
                 made = await admin.create(jobs_path(), job_json("probe"), {"dryRun": "All"})
@@ -129,7 +129,7 @@ async def submit_all(user: Client) -> tuple[list[str], list[str]]:
     wait = [await submit(user, job_json(f"waits-{number:02}", replicas=2, run_s=3600)) for number in range(WAITING)]
     queued: dict[str, str] = {}
     for job in wait:
-        item = await wait_for_pending(user, job, "InsufficientGPUs", within_s=30)
+        item = await wait_for_pending(user, job, "InsufficientGPUs")
         queued[job] = item["status"]["queuedTime"]
     return running, sorted(wait, key=lambda job: (queued[job], job))
 
@@ -174,7 +174,7 @@ class Upgrade:
         ended, first = self.running.pop(), self.waiting.pop(0)
         await self._user.delete(job_path(ended))
         self._started.append(first)
-        started = await wait_for_phase(self._user, first, "Running", within_s=30)
+        started = await wait_for_phase(self._user, first, "Running")
         queued, _ = self._before.pop(first.split("/")[1])
         assert started["status"]["queuedTime"] == queued["queuedTime"]
         assert started["status"]["attempt"] == 1
