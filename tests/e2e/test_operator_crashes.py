@@ -22,7 +22,7 @@ SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fr
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator"
 OUTAGE_S = 15.0  # five times the Lease
-KILLS, GANGS, FINISHED_WITHIN_S = (60, 400, 600) if LONG else (6, 40, 60)
+KILLS, GANGS, FINISHED_WITHIN_S = (60, 400, 600) if LONG else (6, 40, 180)
 BETWEEN_KILLS_S = 2.0  # less than a take-over and a launch take
 
 
