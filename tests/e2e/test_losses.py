@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
