@@ -108,7 +108,7 @@ async def test_gpu_jobs_get_lent_cores_one_after_the_other_and_no_pod_is_evicted
     found, in_vain = await reclaim.reclaim(admin, user, 5, seed=reclaim.SEED)
     assert in_vain == 0
     assert sum(one.evicted for one in found) >= 20
-    assert max(one.free_s for one in found) < 15  # 5 on a calm machine
+    assert max(one.free_s for one in found) < PATIENCE_S  # 5 on a calm machine: `benchmarks --only reclaim`
     assert not (await admin.get(f"{JOBS}/sweep"))["status"].get("failed")
 
 
