@@ -26,7 +26,7 @@ async def run(user: Client, name: str, log: str, *, until: str, code: int = 1, a
     """Rank 1 prints `log` and fails, in the named attempts or in all; the status when the phase is reached."""
     simulated = {f"exit-code.{attempts or 'rank-1'}": str(code), f"log.{attempts or 'rank-1'}": log}
     job = await submit(user, job_json(name, replicas=2, run_s=0.2, simulated=simulated))
-    return (await wait_for_phase(user, job, until, within_s=40))["status"]  # type: ignore[no-any-return]
+    return (await wait_for_phase(user, job, until))["status"]  # type: ignore[no-any-return]
 
 
 async def test_what_would_fail_again_stops_at_once_and_says_why(user: Client) -> None:
