@@ -37,7 +37,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
         status.failure.repeats status.failure.retry status.failure.signature status.failure.subReason
         status.failure.time status.failure.unread
-        status.failures status.gpus status.lastStop.answer status.lastStop.attempt status.lastStop.by
+        status.failures status.gpus status.grownMemory.limit status.grownMemory.request
+        status.lastStop.answer status.lastStop.attempt status.lastStop.by
         status.lastStop.cause status.lastStop.lostSeconds status.launchTime status.lostGPUSeconds status.lostSeconds
         status.message
         status.notBefore status.observedGeneration status.pending.code status.pending.generation

@@ -33,6 +33,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_empty,
 )
 from tests.e2e.jobs import (
+    PATIENCE_S,
     job_json,
     jobs_path,
     pods_of,
@@ -67,14 +68,13 @@ async def scene(cluster: LocalCluster) -> None:
             admin,
             "/api/v1/namespaces/coda-system/configmaps/coda-pool-nodes-0",
             lambda item: "\n" in (item.get("data") or {}).get("names", ""),
-            within_s=10,
         )
         await admin.create(PODS, pod_json("waits", cpu="1000"))
         await admin.create(PODS, pod_json("runs"))
         await admin.create(PODS, opted_out("outside"))
         job = await submit(admin, job_json("train", namespace=BATCH, run_s=None))
         await wait_for_phase(admin, job, "Running")
-        await wait_for(admin, f"{PODS}/runs", is_bound, within_s=20)
+        await wait_for(admin, f"{PODS}/runs", is_bound)
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ async def test_whatever_asks_for_too_much_is_counted_and_told_so(
         answer = await asker.ask(ANN, "POST", PODS, pod_json(f"large-{number}", **spec), for_real=True)
         assert answer.status == 201, answer
     await admin.create(PODS, pod_json("small"))
-    await wait_for(admin, f"{PODS}/small", is_bound, within_s=20)
+    await wait_for(admin, f"{PODS}/small", is_bound)
     told: dict[str, str] = {}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(told) < len(TOO_LARGE):
             told = await why_pods_wait(admin)
             await asyncio.sleep(0.2)
@@ -157,7 +157,7 @@ async def test_a_service_label_keeps_no_borrowed_cores(
         change = {"metadata": {"labels": {key("service"): "true"}}}
         assert (await asker.ask(ANN, "PATCH", f"{PODS}/{name}", change, for_real=True)).status == 200
     gang = await submit(user, job_json("gang", gpus=8, replicas=2, run_s=None, spec={"cpusPerReplica": 24}))
-    await wait_for_phase(user, gang, "Running", within_s=20)
+    await wait_for_phase(user, gang, "Running")
     gone = {name_of(pod) for pod in pods} - {name_of(pod) for pod in await all_pods(admin) if is_bound(pod)}
     assert gone
     assert gone <= borrowers
@@ -223,7 +223,7 @@ async def test_neither_a_high_class_nor_a_new_pod_goes_first(emptied: None, aske
         assert (await asker.ask(ANN, "POST", PODS, pod, for_real=True)).status == 201
     assert (await asker.ask(ANN, "DELETE", f"{PODS}/again", None, for_real=True)).status == 200
     made = await admin.get(f"{PODS}/high")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while made["metadata"]["creationTimestamp"] >= await time_of_a_new_pod(asker):
             await asyncio.sleep(0.1)  # the API server counts whole seconds
     assert (await asker.ask(ANN, "POST", PODS, pod_json("again", cpu="8"), for_real=True)).status == 201

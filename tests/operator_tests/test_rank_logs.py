@@ -11,7 +11,7 @@ from coda.errors import Outage
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER
-from coda_operator.reconcile.rank_logs import ALL_LIMIT_S
+from coda_operator.reconcile.failures.rank_logs import ALL_LIMIT_S
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster

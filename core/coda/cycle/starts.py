@@ -287,7 +287,7 @@ class CycleStarts:
             self._withheld[number] = self._withheld.get(number, NOTHING) + amount
 
     def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
-        victims = stopped_for_promise(self._index, queued.job)
+        victims = stopped_for_promise(self._index, queued.job, self._now_s)
         if not victims:
             return ()
         running, rank_class = self._index.running, self._index.rank_class(queued.gang_class)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from coda.allocator.memory_growth import grown_memory, growth_text
 from coda.correlation import is_stopped_by
 from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry
@@ -79,9 +80,13 @@ def _judged(now: Situation, failure: Failure, found: Diagnosis, now_s: float) ->
     outside = (found.retry is Retry.OTHER_NODE or _is_preempted(found)) and repeats <= MOST_UNCOUNTED
     is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
     is_last = is_sure or (found.retry in (Retry.NO, Retry.ONCE) and repeats > 1)
-    cut_short = not is_last and not outside and is_stopped_by(now.alike, found)
+    grown = grown_memory(now.killed) if now.killed and not outside else None
+    is_last = is_last and grown is None
+    cut_short = not is_last and not outside and grown is None and is_stopped_by(now.alike, found)
     decision = CUT_SHORT if cut_short else _decision(found, node, outside=outside, is_last=is_last)
     is_last = is_last or cut_short
+    if now.killed and (growth := growth_text(now.killed, grown)):
+        decision = growth if grown else f"{decision}; {growth}"
     record = FailureRecord(
         attempt=now.progress.attempt,
         reason=found.reason.value,
@@ -111,7 +116,8 @@ def _judged(now: Situation, failure: Failure, found: Diagnosis, now_s: float) ->
         message = f"{message}; {now.unread}"
     nodes = (node,) if node and found.retry is Retry.OTHER_NODE else failure.nodes
     judged = replace(failure, own=not outside, is_last=is_last and not outside, nodes=nodes, message=message)
-    return replace(now, progress=replace(now.progress, failure=record)), judged
+    progress = replace(now.progress, failure=record, memory=grown or now.progress.memory)
+    return replace(now, progress=progress), judged
 
 
 def _alike_text(record: FailureRecord) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from coda.allocator.memory_growth import KilledRank, RankMemory
 from coda.allocator.resize import RankSize, Resize
 from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
@@ -152,6 +153,7 @@ class Progress:
     resize: Resize | None = None  # the state of the last grant of cores in this attempt
     succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
     failure: FailureRecord | None = None  # of the last attempt that failed by the job's own fault
+    memory: RankMemory | None = None  # what ranks ask for since one was killed for memory; None: as the template says
     stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
     stopped: StopRecord | None = None  # the last stop for another job
     lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
@@ -168,6 +170,7 @@ class Terms:
     start_deadline_s: float = 1800.0
     ttl_s: float | None = None
     suspend: bool = False
+    grow_memory_to_bytes: int = 0  # what a rank killed for memory may ask for in later attempts; 0: it never grows
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
     resumable: bool = False  # it goes on from what it has saved
 
@@ -209,6 +212,7 @@ class Situation:
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
     unread: str = ""  # which of them could not be read, and why
     signature: str = ""  # of the diagnosis
+    killed: KilledRank | None = None  # the first rank of this attempt that its kubelet killed for memory
     alike: Alike = field(default_factory=Alike)  # the user's other jobs with this signature
     converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
     answered: str = ""  # the placement whose announced end it answered: it has saved

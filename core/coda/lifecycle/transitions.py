@@ -47,6 +47,7 @@ def accept_again(now: Situation) -> Step:
         in_a_row=0,
         not_before_s=0.0,
         generation=now.generation,
+        memory=None,
         reason="Edited",
         message="the edited spec is accepted; waits for a placement",
     )

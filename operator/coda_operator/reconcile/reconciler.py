@@ -37,10 +37,11 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, gang_size, size_from_status
 from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.failures.killed_ranks import KilledRanks
+from coda_operator.reconcile.failures.rank_logs import RankLogs
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
-from coda_operator.reconcile.rank_logs import RankLogs
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
@@ -79,6 +80,7 @@ class Reconciler:
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
         self._logs = RankLogs(client, rules or built_in_rules())
+        self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)
         self._announcer = StopAnnouncer(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
@@ -158,11 +160,12 @@ class Reconciler:
         diagnosis, unread = await self._logs.diagnose(job, now)
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
-        return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike)
+        killed = await self._killed.of(job, now)
+        return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike, killed=killed)
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""
-        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
+        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt, step.progress.memory))
         try:
             return await self._writer.add_finalizer(job), await asking
         finally:

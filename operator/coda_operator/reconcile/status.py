@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from coda.allocator.memory_growth import RankMemory
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord, StopRecord
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
 
 Item = Mapping[str, Any]
@@ -30,6 +31,7 @@ PASSING_FIELDS: Final = (
     "succeededRanks",
     "resize",
     "failure",
+    "grownMemory",
     "stopDeadline",
     "lastStop",
     "lostSeconds",
@@ -77,6 +79,8 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]
+    if progress.memory is not None:
+        status["grownMemory"] = memory_json(progress.memory)
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
     status |= _of_stops(progress, status["gpus"])
@@ -84,6 +88,12 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
     return status
+
+
+def memory_json(memory: RankMemory) -> Json:
+    """Return what ranks ask for since one was killed for memory."""
+    fields = {"request": memory.request_bytes, "limit": memory.limit_bytes}
+    return {name: quantity_from_bytes(amount) for name, amount in fields.items() if amount}
 
 
 def failure_json(failure: FailureRecord) -> Json:

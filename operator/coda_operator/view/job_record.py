@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.allocator import Category, Hints
+from coda.allocator.memory_growth import RankMemory
 from coda.errors import InvalidInput
 from coda.lifecycle import Progress, Terms
 from coda.lifecycle.state import FailureRecord, StopAnswer, StopRecord
@@ -17,7 +18,7 @@ from coda_kube.job_progress import progress_from_json as training_progress_from_
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
-from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_kube.objects.write import job_path
@@ -114,6 +115,7 @@ def terms_from_json(spec: Item) -> Terms:
         start_deadline_s=spec["startDeadlineSeconds"],
         ttl_s=spec.get("ttlSecondsAfterFinished"),
         suspend=spec["suspend"],
+        grow_memory_to_bytes=whole_from_quantity(spec.get("growMemoryTo") or 0),
         waits_for_nodes=spec.get("onNodeLoss") == "Wait",
         resumable=bool(spec.get("resumable")),
     )
@@ -168,6 +170,7 @@ def progress_from_json(status: Item) -> Progress:
         resize=resize_from_json(status),
         succeeded=ranks_from_text(status.get("succeededRanks") or ""),
         failure=failure_from_json(status.get("failure")),
+        memory=memory_from_json(status.get("grownMemory")),
         stop_due_s=seconds_from_time(status.get("stopDeadline")),
         stopped=stop_record_from_json(status.get("lastStop")),
         lost_s=float(status.get("lostSeconds") or 0),
@@ -185,6 +188,14 @@ def stop_record_from_json(stop: Item | None) -> StopRecord | None:
         answer=StopAnswer(stop["answer"]),
         lost_s=float(stop.get("lostSeconds") or 0),
     )
+
+
+def memory_from_json(memory: Item | None) -> RankMemory | None:
+    """Return what ranks ask for since one was killed for memory."""
+    if not memory:
+        return None
+    request, limit = (whole_from_quantity(memory.get(name) or 0) for name in ("request", "limit"))
+    return RankMemory(request_bytes=request, limit_bytes=limit)
 
 
 def failure_from_json(failure: Item | None) -> FailureRecord | None:
