@@ -70,7 +70,7 @@ async def every_part_is_scraped(cluster: LocalCluster, prometheus: Prometheus) -
         found = (await prometheus.ask("query", query="up == 1"))["result"]
         return len(found) == len(parts(cluster))
 
-    await wait_until(are_up, within_s=30)
+    await wait_until(are_up)
 
 
 async def work(user: Client, admin: Client) -> None:
@@ -116,7 +116,7 @@ async def idle_gpus_belong_to_nobody(prometheus: Prometheus) -> None:
         found = (await prometheus.ask("query", query="count by (pod) (coda_gpu_memory_used_bytes)"))["result"]
         return {one["metric"].get("pod", "") for one in found} == {"", "runs-0-1-0", "runs-1-1-0"}
 
-    await wait_until(are_named, within_s=30)
+    await wait_until(are_named)
 
 
 async def nothing_is_wrong(prometheus: Prometheus) -> None:
@@ -137,10 +137,10 @@ async def the_loss_of_the_planner_is_seen(cluster: LocalCluster, prometheus: Pro
         return not await absent()
 
     extenders = [name for name in parts(cluster) if name.startswith("extender-")]
-    await wait_until(present, within_s=15)
+    await wait_until(present)
     for name in extenders:
         await cluster.kill(name)
-    await wait_until(absent, within_s=15)
+    await wait_until(absent)
     for name in extenders:
         await cluster.start(name)
-    await wait_until(present, within_s=30)
+    await wait_until(present)

@@ -75,7 +75,7 @@ async def prometheus_beside(
     process = processes.start(argv, environ=dict(os.environ), log=folder / "prometheus.log", folder=folder)
     try:
         url = f"http://{LOOPBACK}:{port}"
-        await wait_until(lambda: answers_ok(f"{url}/-/ready"), within_s=60)
+        await wait_until(lambda: answers_ok(f"{url}/-/ready"))
         async with aiohttp.ClientSession() as session:
             yield Prometheus(url, session)
     finally:

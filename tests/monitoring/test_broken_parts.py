@@ -49,7 +49,7 @@ async def prometheus(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Pro
         async def all_are_up() -> bool:
             return await found.samples("up == 1") == len(parts(cluster))
 
-        await wait_until(all_are_up, within_s=60)
+        await wait_until(all_are_up)
         yield found
 
 

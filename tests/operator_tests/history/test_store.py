@@ -16,8 +16,9 @@ from sqlalchemy.engine import URL
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
-from coda_operator.history.store import MIGRATIONS, RecordRefused, Store, database_url
+from coda_operator.history.store import MIGRATIONS, Store, database_url
 from coda_operator.history.tables import METADATA
+from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
 
