@@ -33,7 +33,6 @@ QUESTIONS: Final = (
     "first_reason",
     "reclaim",
     "filter_latency",
-    "tls_cost",
     "planning_round",
     "simulation_scale",
     "api_requests",
