@@ -60,8 +60,9 @@ async def _run(settings: Settings, client: Client) -> None:
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
     reconciler = Reconciler(
-        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules
+        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules.book
     )
+    metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_jobs(cluster.jobs.by_key.values)

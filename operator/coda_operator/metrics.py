@@ -82,6 +82,17 @@ class Metrics:
         """Report what `held` returns at each scrape."""
         self._is_leader.set_function(lambda: float(held()))
 
+    def show_failure_rules(self, accepted: int, refused: int) -> None:
+        """Report how many of the platform's rules for failures count, and how many do not: their mistake is logged."""
+        gauge = Gauge(
+            "coda_operator_failure_rules",
+            "Rules for failures of the platform team, by whether they count or are refused",
+            ["state"],
+            registry=self.registry,
+        )
+        gauge.labels("accepted").set(accepted)
+        gauge.labels("refused").set(refused)
+
     def show_nodes(self, unready: Callable[[], int], is_braked: Callable[[], bool]) -> None:
         """Report at each scrape how many nodes are not Ready, and whether node loss is suspended for it."""
         Gauge(
