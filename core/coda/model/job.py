@@ -213,6 +213,7 @@ class Job:
     category: str = ""  # what it trains, if that is said: CV, NLP or Speech
     may_borrow: bool = True  # a CPU job may take cores that it must give back: it is made again when it is stopped
     resumable: bool = False  # it says that it goes on where it was when it is stopped
+    saved_s: float = 0.0  # when it was last known to have saved, in this attempt; inf: it loses nothing
     stop_notice_s: float = 0.0  # how long before its end it wants to be told of a stop; 0: not at all
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
