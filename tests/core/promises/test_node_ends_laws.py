@@ -18,6 +18,8 @@ from coda.promises.node_ends import NodeEnds
 from tests.builders import job, node, running
 
 NODES = tuple(node(name, gpus=8, cores=64) for name in "abc")
+Holders = dict[str, tuple[object, ...]]
+
 HOLDERS = st.dictionaries(
     st.sampled_from(("j1", "j2", "j3", "j4", "j5")),
     st.tuples(
@@ -38,7 +40,7 @@ def holder(name: str, user: str, gpus: int, attempt: int, nodes: list[str], limi
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(HOLDERS, st.sampled_from((0.0, 1.0, 50.0, 70.0, 1000.0))), min_size=2, max_size=8))
-def test_steps_that_are_kept_equal_steps_from_nothing(moments: list[tuple[dict[str, tuple[object, ...]], float]]) -> None:
+def test_steps_that_are_kept_equal_steps_from_nothing(moments: list[tuple[Holders, float]]) -> None:
     run_times = RunTimes()
     for run_s in (30.0, 300.0, 900.0, 4000.0):
         run_times.add(FinishedRun("ann", "", 1, run_s))
