@@ -68,7 +68,7 @@ async def test_a_rank_killed_for_memory_asks_for_more_until_it_suffices(user: Cl
     main = job["spec"]["template"]["spec"]["containers"][0]
     main["resources"] = {"limits": {"memory": "6Gi"}, "requests": {"memory": "2Gi"}}
     job["spec"]["growMemoryTo"] = "12Gi"
-    status = (await wait_for_phase(user, await submit(user, job), "Succeeded", within_s=40))["status"]
+    status = (await wait_for_phase(user, await submit(user, job), "Succeeded"))["status"]
     assert (status["attempt"], status["failures"]) == (3, 2)
     assert status["grownMemory"] == {"request": "4096Mi", "limit": "12288Mi"}
     assert status["failure"]["reason"] == "CPU out of memory"
@@ -86,7 +86,7 @@ async def test_a_limit_range_bounds_the_growth(user: Client, admin: Client) -> N
         job = job_json("bounded", replicas=2, run_s=0.2, simulated={"needs-memory.rank-1": "10Gi"})
         job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "6Gi"}}
         job["spec"]["growMemoryTo"] = "12Gi"
-        status = (await wait_for_phase(user, await submit(user, job), "Failed", within_s=40))["status"]
+        status = (await wait_for_phase(user, await submit(user, job), "Failed"))["status"]
     finally:
         await admin.delete(f"{ranges}/most")
     assert (status["attempt"], "grownMemory" in status) == (2, False)
