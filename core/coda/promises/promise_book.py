@@ -18,6 +18,7 @@ from coda.history.expected_runs import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds
+from coda.promises.node_ends import NodeEnds
 from coda.tenants import FairShareMemory
 from coda.wording import moment_text
 
@@ -124,6 +125,7 @@ class PromiseBook:
     def __init__(self, run_times: RunTimes | None = None) -> None:
         self.run_times = RunTimes() if run_times is None else run_times
         self.ends = ExpectedEnds(self.run_times)
+        self.node_ends = NodeEnds(self.ends)
         self.expected = ExpectedRuns(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
         self.fair_shares = FairShareMemory()
@@ -134,6 +136,7 @@ class PromiseBook:
         """Return a book with the same promises: what is decided with it leaves this one as it is."""
         book = PromiseBook(self.run_times)
         book.ends, book.expected = self.ends, self.expected
+        book.node_ends = NodeEnds(book.ends)
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
         book.fair_shares = self.fair_shares.copied()
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
