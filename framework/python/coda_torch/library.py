@@ -66,7 +66,7 @@ class Library:
         """What is counted on a device, of 0 to 63."""
         values = (ctypes.c_uint64 * len(DeviceStats._fields))()
         if self._handle.coda_stats(device, values, len(values)) != len(values):
-            raise ValueError("no device %d" % device)
+            raise ValueError(f"no device {device}")
         return DeviceStats(*values)
 
     def tidy(self) -> None:

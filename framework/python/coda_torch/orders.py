@@ -57,7 +57,7 @@ def order_from(packet: bytes) -> Order | None:
 def _whole(message: Mapping[str, Any], name: str, least: int, most: int, otherwise: int | None = None) -> int:
     value = message.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError("%s must be a whole number from %d to %d" % (name, least, most))
+        raise ValueError(f"{name} must be a whole number from {least} to {most}")
     return value
 
 

@@ -162,8 +162,7 @@ def _build_runtime(site: Path, name: str, version_by_symbol: Mapping[str, str], 
     } | {properties}
     rest = workplace / "rest.c"
     others = sorted(symbol for symbol in version_by_symbol if symbol not in defined)
-    rest.write_text("".join(f"int {symbol}(void) {{ return 0; }}
-" for symbol in others))
+    rest.write_text("".join(f"int {symbol}(void) {{ return 0; }}\n" for symbol in others))
     versions = dict.fromkeys(sorted(set(version_by_symbol.values())), ("*",))
     compiled(
         SOURCE / "runtime.c",
