@@ -269,6 +269,7 @@ class Job:
             "gpu": self._uuid(use.device),
             "device": use.device_bytes,
             "host": use.host_bytes,
+            "reserve": use.reserve_bytes,
             "floor": use.floor_bytes,
             "refusals": use.refusals,
             "busy_ns": use.busy_ns,

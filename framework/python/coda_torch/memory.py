@@ -23,11 +23,14 @@ def without_bypasses(settings: str) -> str:
 
 
 class DeviceUse(NamedTuple):
-    """The memory of this process on one device, in bytes. `floor`: what tensors take at the end of a mini-batch."""
+    """The memory of this process on one device, in bytes.
+
+    reserve: host memory that it may use; floor: what tensors take at the end of a mini-batch"""
 
     device: int
     device_bytes: int
     host_bytes: int
+    reserve_bytes: int
     floor_bytes: int
     refusals: int
     busy_ns: int
@@ -41,14 +44,16 @@ class Memory:
     def __init__(self, library: Library | None, torch: Any) -> None:
         self._library = library
         self._torch = torch
+        self._reserve_bytes = 0 if library is None else library.stats(0).reserve_bytes
         self._boundaries_left = 0
         self._mismatches = 0
         self.by_fraction = library is None
 
-    def set_limit(self, device: int, device_bytes: int | None, host_bytes: int) -> None:
-        """Limit a device, or all with -1. None: no limit."""
+    def set_limit(self, device: int, device_bytes: int | None, host_bytes: int | None) -> None:
+        """Limit a device, or all with -1. None: no limit, and as much host memory as the pod may have."""
         if self._library is not None and not self.by_fraction:
-            self._library.limit(device, UNLIMITED if device_bytes is None else device_bytes, host_bytes)
+            reserve = self._reserve_bytes if host_bytes is None else host_bytes
+            self._library.limit(device, UNLIMITED if device_bytes is None else device_bytes, reserve)
         elif device_bytes is not None or self._library is None:
             self._set_fraction(device, device_bytes)
 
@@ -78,7 +83,7 @@ class Memory:
             reserved = int(torchs.get("reserved_bytes", {}).get("all", {}).get("current", 0))
             floor = int(torchs.get("allocated_bytes", {}).get("all", {}).get("current", 0))
             if self._library is None:
-                found.append(DeviceUse(device, reserved, 0, floor, int(torchs.get("num_ooms", 0)), 0, 0, 0))
+                found.append(DeviceUse(device, reserved, 0, 0, floor, int(torchs.get("num_ooms", 0)), 0, 0, 0))
                 continue
             seen = self._library.stats(device)
             self._judge(reserved, seen.device_bytes + seen.host_bytes)
@@ -88,6 +93,7 @@ class Memory:
                     device,
                     on_device,
                     seen.host_bytes,
+                    0 if self.by_fraction else seen.reserve_bytes,
                     floor,
                     seen.refusals,
                     seen.busy_ns,

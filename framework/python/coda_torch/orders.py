@@ -16,7 +16,7 @@ class Order(NamedTuple):
     gpu: uuid, or "": all GPUs of the process
     share: thousandths of the speed alone; 0: suspended
     launches, chunk_s: kernels between two pauses; 0: as many as last about chunk_s
-    device_bytes, host_bytes: limits; None: leave them
+    device_bytes: None: no limit; host_bytes: behind it, None: what CODA_HOST_RESERVE allows
     hold_s: seconds after which nobody counts as watching, unless the order is repeated; 0: never
     drain: return to the device what is on the host"""
 
@@ -26,7 +26,7 @@ class Order(NamedTuple):
     launches: int
     chunk_s: float
     device_bytes: int | None
-    host_bytes: int
+    host_bytes: int | None
     hold_s: float
     drain: bool
 
@@ -40,7 +40,7 @@ def order_from(packet: bytes) -> Order | None:
         return None
     alone = message.get("alone") is True
     hold_s = _number(message, "hold_s", 60.0)
-    device = message.get("device")
+    device, host = message.get("device"), message.get("host")
     return Order(
         id=_whole(message, "id", 0, 2**53),
         gpu=str(message.get("gpu") or ""),
@@ -48,7 +48,7 @@ def order_from(packet: bytes) -> Order | None:
         launches=_whole(message, "chunk", 0, 1024, 0),
         chunk_s=min(1.0, _number(message, "chunk_s", 0.005)),
         device_bytes=None if device is None else _whole(message, "device", 0, 2**62),
-        host_bytes=_whole(message, "host", 0, 2**62, 0),
+        host_bytes=None if host is None else _whole(message, "host", 0, 2**62),
         hold_s=0.0 if alone else min(LONGEST_HOLD_S, hold_s),
         drain=message.get("drain") is True,
     )

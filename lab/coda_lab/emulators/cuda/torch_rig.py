@@ -5,7 +5,6 @@ what is there."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -129,7 +128,7 @@ def _prepare(site: Path) -> None:
         for original in site.glob(f"nvidia/*/lib/{runtime}"):
             shutil.copy2(workplace / runtime, original)
         for built in [*(stub.name for stub in stubs), runtime]:
-            os.replace(workplace / built, libraries / built)
+            (workplace / built).replace(libraries / built)
 
 
 def _build_stub(stub: Stub, workplace: Path) -> None:
