@@ -17,7 +17,7 @@ from tests.lengths import LONG
 def test_workers_of_a_data_loader_are_not_the_job(node: SharedNode) -> None:
     with Boss(node.socket) as boss:
         job = node.start("workers.py", pod="o")
-        connected = set()
+        connected: set[int] = set()
         while job.process.poll() is None:
             boss.hear(0.2)
             connected.update(map(id, boss.connections))

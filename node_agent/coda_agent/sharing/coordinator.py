@@ -82,7 +82,7 @@ class Coordinator:
             self._states[unit.key] = state
             problems += _problems_of(report)
             for order in decided:
-                for peer, one in self._addressed(order, unit, state):
+                for peer, one in self._addressed(order, unit, state, _keeps_all(order, report)):
                     orders.setdefault(peer, []).append(one)
         for peer in self._peers.values():
             peer.process.steps.clear()
@@ -123,11 +123,13 @@ class Coordinator:
         said = [peer.process.steps for peer in self._peers.values() if peer.pod_uid == uid]
         return max((tuple(steps) for steps in said), key=len, default=())
 
-    def _addressed(self, order: SharingOrder, unit: Unit, state: UnitState) -> list[tuple[Hashable, GpuOrder]]:
-        """An order for a pod, divided among its processes on that GPU."""
+    def _addressed(
+        self, order: SharingOrder, unit: Unit, state: UnitState, keeps_all: bool
+    ) -> list[tuple[Hashable, GpuOrder]]:
+        """An order for a pod, divided among its processes on that GPU. `keeps_all`: its limit would end it."""
         peers = [peer for peer, known in self._peers.items() if known.pod_uid == order.uid]
         here = [peer for peer in peers if order.gpu in self._peers[peer].process.claims] or peers
-        limit = order.device_bytes
+        limit = None if keeps_all else order.device_bytes
         base_s = state.pace.base_s
         one = GpuOrder(
             gpu=order.gpu,
@@ -142,6 +144,17 @@ class Coordinator:
             one = replace(one, share=1000, device_bytes=None)  # whatever happens, nothing ever limits it
         newcomer = replace(one, device_bytes=None)  # any limit might end it: it is only paced
         return [(peer, one if self._peers[peer].process.is_known else newcomer) for peer in peers]
+
+
+def _keeps_all(order: SharingOrder, report: UnitReport) -> bool:
+    """True for a job without host memory whose peak does not fit: a limit would not move it, but make it fail.
+
+    It stands still with what it has, until somebody moves it."""
+    uses = report.memory_by_gpu[order.gpu].opportunistic
+    use = next((use for use in uses if use.uid == order.uid), None)
+    if use is None or order.device_bytes is None or use.control is MemoryControl.FULL:
+        return False
+    return order.device_bytes < use.peak_bytes
 
 
 def _problems_of(report: UnitReport) -> list[str]:
