@@ -62,7 +62,7 @@ def test_a_limit_moves_memory_to_the_host_and_back(node: SharedNode) -> None:
 
 def test_a_thousand_random_orders_change_no_loss(node: SharedNode) -> None:
     """Weights, gradients, activations and the optimizer's state lie on the GPU, and are used by the CPU."""
-    steps = 200 if LONG else 25
+    steps = 200 if LONG else 12
     alone = node.start("stash.py", steps).result()
     rng, sent, orders = random.Random(7), 0, 1000
     with Boss(node.socket) as boss:
