@@ -37,11 +37,24 @@ COUNT ?= 100000
 OBJECTS ?= 2000
 SCHEDULERS ?= one
 REPORTS ?= .coda/verify
-# The tests of what is compiled: all of the core, and of the simulator what is no reader or writer of files.
-COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tests/sim/workload tests/sim/test_durations.py
+# The tests of what is compiled: all of the core, and of the simulator what is no reader or writer of files. Without the
+# hours of jobs as they are: they ask how good the eliminator is, and its state is not compiled.
+COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tests/sim/workload tests/sim/test_durations.py \
+	--ignore=tests/core/contention/test_real_jobs.py
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+
+# The modules with tests of a control plane: to load the other four hundred as well takes each worker as long as some tests.
+# Those that take a minute or more come first, so that none of them is still running when all else has ended.
+E2E_LONG := $(addsuffix .py,$(addprefix tests/,e2e/test_gang_tuning e2e/test_agent_outages cli/test_against_a_control_plane \
+	docs/test_guides_on_a_cluster e2e/test_agent e2e/test_tuning e2e/test_cpu_jobs e2e/test_arrays e2e/test_chaos e2e/test_race e2e/test_upgrade \
+	e2e/test_local deploy/test_uninstall e2e/test_known_failures e2e/test_operator_crashes deploy/test_installation))
+E2E_TESTS = $(E2E_LONG) $(filter-out $(E2E_LONG) tests/realnode/%,$(sort \
+	$(shell grep -rl --include='test_*.py' 'pytest\.mark\.e2e' tests)))
+
+# Every program that a test starts would else compile all of its modules again, and every worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: framework torch demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
@@ -132,7 +145,7 @@ compiled: $(READY)
 # Three workers, since these tests mostly wait.
 e2e: kube helm rigs
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 
 # The short version of realnode: from a TrainingJob on the host to the kernel's cpu.max in the virtual machine.
 chain: kube
@@ -156,7 +169,7 @@ verify: kube helm
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
 	$(MAKE) --no-print-directory torch
 	CODA_LONG=1 $(BIN)/pytest -v --durations=10 tests/framework
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --ignore=tests/realnode
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube

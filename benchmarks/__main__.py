@@ -38,6 +38,7 @@ QUESTIONS: Final = (
     "api_requests",
     "footprint",
     "finished_jobs",
+    "classifying",
     "agent_cost",
     "search_on_real_signals",
 )

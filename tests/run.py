@@ -1,7 +1,8 @@
 """Runs the parts of `make test`: says at its start what runs and how long that took last time, and times each part.
 
-The chain mostly waits for an emulated machine, so it runs beside all others. What it says is shown when it ends, in one
-piece. The first part that fails ends the other one. The times of the last green run stand in the user's cache.
+Some parts mostly wait: for an emulated machine, for leases, for windows of a tuning. They run one after the other,
+beside those that compute. What they say is shown when they end, in one piece, or as they say it once nothing else runs.
+The first part that fails ends the others. The times of the last green run stand in the user's cache.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from coda_lab.host.paths import Settings
 
@@ -27,21 +26,28 @@ ESTIMATE_S = 20 * 60  # on two idle cores with warm caches: the README's estimat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A target of the Makefile, and what it is in a few words."""
+    """A target of the Makefile, and what it is in a few words. With `yields` it takes only what the others leave."""
 
     target: str
     title: str
+    yields: bool = False
 
 
-PARTS = (
+COMPUTING = (
     Part(target="check", title="ruff, mypy, import contracts"),
     Part(target="unit", title="tests that need no cluster"),
-    Part(target="compiled", title="the core and the simulator, compiled"),
-    Part(target="e2e", title="tests on local control planes"),
+    Part(target="compiled", title="the core and the simulator, compiled", yields=True),
 )
-BESIDE = Part(target="chain", title="a real node in a virtual machine; it runs beside the others")
+WAITING = (
+    Part(target="chain", title="a real node in a virtual machine; beside the others"),
+    Part(target="e2e", title="tests on local control planes; beside the others"),
+)
+PARTS = (*COMPUTING, *WAITING)
 PREPARED = ("rigs", "kube", "helm")
 WHOLE, PREPARATION = "whole", "set-up"
+YIELDING = ("sh", "-c", '{ echo 10 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
+"""Starts a command that gives way. Linux compares the processes of a session only with each other, but for the file."""
+LAST_WORDS_S = 5.0
 ENDINGS = ((signal.SIGINT, 45.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0))
 """How a part is ended, and the seconds it has for that: an interrupted one takes its clusters down."""
 
@@ -73,7 +79,7 @@ def main() -> int:
 
 def introduction(last: tuple[float, Mapping[str, float]] | None) -> tuple[str, ...]:
     """What a person reads first."""
-    lines = [f"    {part.target:9} {part.title}" for part in (*PARTS, BESIDE)]
+    lines = [f"    {part.target:9} {part.title}" for part in PARTS]
     if last is None:
         took = f"About {minutes(ESTIMATE_S)} on two idle cores, and longer the first time: programs are built once."
     else:
@@ -110,48 +116,94 @@ async def run_all() -> dict[str, float]:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     began_s = time.monotonic()
     for target in PREPARED:
-        await run(target)
+        await run(Part(target=target, title=""))
     took = {PREPARATION: time.monotonic() - began_s}
-    with tempfile.TemporaryFile() as said:
+    words = Words()
+    try:
+        async with asyncio.TaskGroup() as lanes:
+            beside = lanes.create_task(run_beside(words, took))
+            for part in COMPUTING:
+                took[part.target] = await run(part)
+            if not beside.done():
+                say(f"==> waiting for {' and '.join(part.target for part in WAITING if part.target not in took)}")
+                words.release()
+    except* PartFailed as failed:
+        raise failed.exceptions[0] from None
+    return took | {WHOLE: time.monotonic() - began_s}
+
+
+async def run_beside(words: Words, took: dict[str, float]) -> None:
+    """Run the parts that wait, one after the other. Raises PartFailed, with what the part said."""
+    for part in WAITING:
         try:
-            async with asyncio.TaskGroup() as lanes:
-                beside = lanes.create_task(run(BESIDE.target, said))
-                for part in PARTS:
-                    took[part.target] = await run(part.target)
-                if not beside.done():
-                    say(f"==> waiting for {BESIDE.target}")
-        except* PartFailed as failed:
-            if beside.done() and not beside.cancelled():
-                show(said)
-            raise failed.exceptions[0] from None
-        show(said)
-    return took | {BESIDE.target: beside.result(), WHOLE: time.monotonic() - began_s}
+            took[part.target] = await run(part, words)
+        except PartFailed:
+            words.show()
+            raise
+        words.show()
 
 
-async def run(target: str, output: IO[bytes] | None = None) -> float:
-    """Make `target`; the seconds that took. Raises PartFailed. Cancelled, it interrupts all that the target started."""
+class Words:
+    """What parts say beside others: kept until it is shown, and passed on at once after `release`."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._is_live = False
+
+    def add(self, words: bytes) -> None:
+        """Keep what was said, or pass it on."""
+        self._kept += words
+        if self._is_live:
+            self.show()
+
+    def release(self) -> None:
+        """From now on nothing else speaks."""
+        self._is_live = True
+        self.show()
+
+    def show(self) -> None:
+        """Write what is kept."""
+        sys.stdout.buffer.write(self._kept)
+        sys.stdout.flush()
+        self._kept.clear()
+
+
+async def run(part: Part, words: Words | None = None) -> float:
+    """Make the part; the seconds that took. Raises PartFailed. Cancelled, it interrupts all that the part started."""
     began_s = time.monotonic()
     # Cancelled while it starts a process, asyncio kills that one alone and leaves its children: let it start first.
-    starting = asyncio.create_task(started(target, output))
+    starting = asyncio.create_task(started(part, is_heard=words is not None))
+    listening: asyncio.Task[None] | None = None
     try:
         make = await asyncio.shield(starting)
+        if words is not None and make.stdout is not None:
+            listening = asyncio.create_task(listen(make.stdout, words))
         code = await make.wait()
     finally:
         make = await starting
         if make.returncode is None:
             await end(make)
+        if listening is not None:
+            await asyncio.wait({listening}, timeout=LAST_WORDS_S)  # a process that outlives its part may hold the pipe
+            listening.cancel()
     if code != 0:
-        raise PartFailed(target)
+        raise PartFailed(part.target)
     return time.monotonic() - began_s
 
 
-async def started(target: str, output: IO[bytes] | None) -> asyncio.subprocess.Process:
-    """The process that makes `target`, the leader of a group of its own."""
+async def listen(said: asyncio.StreamReader, words: Words) -> None:
+    """Keep all that is said, to its end."""
+    while chunk := await said.read(65_536):
+        words.add(chunk)
+
+
+async def started(part: Part, *, is_heard: bool) -> asyncio.subprocess.Process:
+    """The process that makes the part, the leader of a group of its own."""
     return await asyncio.create_subprocess_exec(
-        *("make", "--no-print-directory", target),
+        *(*(YIELDING if part.yields else ()), "make", "--no-print-directory", part.target),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=output,
-        stderr=None if output is None else asyncio.subprocess.STDOUT,
+        stdout=asyncio.subprocess.PIPE if is_heard else None,
+        stderr=asyncio.subprocess.STDOUT if is_heard else None,
         start_new_session=True,
     )
 
@@ -164,12 +216,6 @@ async def end(make: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(make.wait(), within_s)
             return
-
-
-def show(said: IO[bytes]) -> None:
-    """What a part said that ran beside others."""
-    said.seek(0)
-    say(said.read().decode(errors="replace").rstrip())
 
 
 def say(*lines: str) -> None:

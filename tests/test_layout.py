@@ -155,3 +155,11 @@ def test_the_core_opens_no_file_and_reads_no_clock() -> None:
     calls = re.compile(r"(?<![\w.])open\(|\b(date|datetime|time)\.(now|utcnow|today)\(")
     core = [path for path in modules() if ROOT / "core" / "coda" in path.parents]
     assert [str(path.relative_to(ROOT)) for path in core if calls.search(path.read_text())] == []
+
+
+def test_make_finds_every_module_that_needs_a_control_plane() -> None:
+    """It loads the modules that name the marker themselves, so no other file may hand it on."""
+    mark = "pytest.mark" + ".e2e"
+    naming = [path for path in tracked_files() if path.suffix == ".py" and path.is_file() and mark in path.read_text()]
+    assert len(naming) > 20
+    assert [path for path in naming if not path.name.startswith("test_")] == []

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import tests.run
-from tests.run import BESIDE, PARTS, PREPARED, TIMES, introduction, summary
+from tests.run import PARTS, PREPARED, TIMES, Part, introduction, summary
 
 ROOT = Path(__file__).parents[1]
 HANGS = "touch hangs; exec sleep 1000"
 HAS_COME = "until [ -e hangs ]; do sleep 0.05; done"
-QUICK = {target: f"echo {target} ran" for target in (*PREPARED, *(part.target for part in PARTS), BESIDE.target)}
+QUICK = {target: f"echo {target} ran" for target in (*PREPARED, *(part.target for part in PARTS))}
 
 
 def started(folder: Path, recipes: dict[str, str]) -> subprocess.Popen[str]:
@@ -44,7 +44,7 @@ def run(folder: Path, recipes: dict[str, str]) -> tuple[int, str]:
 def test_a_green_run_says_what_it_runs_and_the_next_one_how_long_it_took(tmp_path: Path) -> None:
     code, said = run(tmp_path, QUICK)
     assert code == 0
-    for part in (*PARTS, BESIDE):
+    for part in PARTS:
         assert part.title in said[: said.index("ran")]
         assert f"{part.target} ran" in said
     assert "About 20 min 00 s on two idle cores" in said
@@ -73,6 +73,31 @@ def test_the_first_part_that_fails_ends_the_one_beside_it_and_keeps_no_times(tmp
     assert not (tmp_path / TIMES).exists()
 
 
+def test_once_nothing_else_runs_the_parts_beside_are_heard_as_they_speak(tmp_path: Path) -> None:
+    """Else nobody sees for ten minutes what the control planes do."""
+    recipes = {"e2e": "echo begins; until [ -e heard ]; do sleep 0.05; done; echo goes on"}
+    running = started(tmp_path, QUICK | recipes)
+    assert running.stdout is not None
+    while "begins" not in running.stdout.readline():
+        pass
+    (tmp_path / "heard").touch()
+    said, _ = running.communicate(timeout=60)
+    assert (running.returncode, said.splitlines()[0]) == (0, "goes on")
+
+
+def test_the_parts_that_wait_run_one_after_the_other_beside_those_that_compute(tmp_path: Path) -> None:
+    recipes = {"unit": f"{HAS_COME}; echo computes", "chain": "touch chained", "e2e": "test -e chained && touch hangs"}
+    code, said = run(tmp_path, QUICK | recipes)
+    assert (code, "computes" in said) == (0, True)
+
+
+def test_a_part_that_yields_lets_the_others_go_first(tmp_path: Path) -> None:
+    code, said = run(tmp_path, QUICK | {"unit": "echo unit $$(nice)", "compiled": "echo compiled $$(nice)"})
+    assert code == 0
+    nice = int(subprocess.run(["nice"], capture_output=True, text=True, check=True).stdout)
+    assert {f"unit {nice}", f"compiled {min(nice + 10, 19)}"} <= {*said.splitlines()}
+
+
 def test_a_failure_beside_the_others_is_shown_and_ends_them(tmp_path: Path) -> None:
     code, said = run(tmp_path, QUICK | {"chain": f"{HAS_COME}; echo no machine; exit 1", "check": HANGS})
     assert code == 1
@@ -95,7 +120,7 @@ async def test_interrupted_while_a_part_starts_it_leaves_no_process(
 ) -> None:
     (tmp_path / "Makefile").write_text(f"part:\n\t@{HANGS}\n")
     monkeypatch.chdir(tmp_path)
-    part = asyncio.create_task(tests.run.run("part"))
+    part = asyncio.create_task(tests.run.run(Part(target="part", title="")))
     while not processes_in(tmp_path):
         await asyncio.sleep(0)
     while not (tmp_path / "hangs").exists():  # the event loop stands still: it has not heard of the process yet

@@ -4,60 +4,83 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from coda.compiled import is_compiled
 from coda.errors import CodaError
-from coda_cli import check, completion, local
-from coda_cli.classify import classify_command
-from coda_cli.demo.command import demo_command
-from coda_cli.doctor.command import doctor_command
+from coda_cli import completion
 from coda_cli.exit_codes import EXIT_CODES
-from coda_cli.explain.explain_command import explain_command
-from coda_cli.explain.queue_command import queue_command
-from coda_cli.history import import_command
-from coda_cli.history.report_command import report_command
-from coda_cli.replay.command import replay_command
-from coda_cli.simulate.command import simulate_command
-from coda_cli.top.command import top_command
-from coda_cli.version.command import version_command
-from coda_kube.api.installed_version import installed_version
 
-app = typer.Typer(
-    name="coda",
-    help="Coda schedules DNN training jobs on Kubernetes.",
-    no_args_is_help=True,
-    add_completion=False,  # two options at each command; `coda completion` prints the same
-    pretty_exceptions_enable=False,
-    epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
-    rich_markup_mode=None,  # its tables cut the names of options in 80 columns, and take [brackets] for markup
+
+class Command(NamedTuple):
+    """A command or a group of commands, and the `module:attribute` where it is."""
+
+    name: str
+    place: str
+    short_help: str | None = None
+
+
+COMMANDS: Final = (
+    Command("local", "coda_cli.local:app"),
+    Command("demo", "coda_cli.demo.command:demo_command", "Show in three minutes what Coda does."),
+    Command("replay", "coda_cli.replay.command:replay_command"),
+    Command("simulate", "coda_cli.simulate.command:simulate_command"),
+    Command("check", "coda_cli.check:check"),
+    Command("classify", "coda_cli.classify:classify_command"),
+    Command("doctor", "coda_cli.doctor.command:doctor_command", "Say whether cluster and Coda are well."),
+    Command("queue", "coda_cli.explain.queue_command:queue_command"),
+    Command("explain", "coda_cli.explain.explain_command:explain_command", "Say why a job waits, and what you can do."),
+    Command("top", "coda_cli.top.command:top_command", "Show who uses the nodes, and what is throttled."),
+    Command("report", "coda_cli.history.report_command:report_command", "Report on finished jobs."),
+    Command("history", "coda_cli.history.import_command:app"),
+    Command("version", "coda_cli.version.command:version_command", "Show the version of every part."),
+    Command("completion", "coda_cli.completion:completion_command"),
 )
-app.add_typer(local.app, name="local")
-app.command("demo", short_help="Show in three minutes what Coda does.")(demo_command)
-app.command("replay")(replay_command)
-app.command("simulate")(simulate_command)
-app.command("check")(check.check)
-app.command("classify")(classify_command)
-app.command("doctor", short_help="Say whether cluster and Coda are well.")(doctor_command)
-app.command("queue")(queue_command)
-app.command("explain", short_help="Say why a job waits, and what you can do.")(explain_command)
-app.command("top", short_help="Show who uses the nodes, and what is throttled.")(top_command)
-app.command("report", short_help="Report on finished jobs.")(report_command)
-app.add_typer(import_command.app, name="history")
-app.command("version", short_help="Show the version of every part.")(version_command)
-app.command("completion")(completion.completion_command)
+"""In the order of `coda --help`. Only the one that is asked for is loaded: all of them take more than a second."""
+
+
+def command_line(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
+    """Return the command line with these commands; the others are unknown to it."""
+    made = typer.Typer(
+        name="coda",
+        help="Coda schedules DNN training jobs on Kubernetes.",
+        no_args_is_help=True,
+        add_completion=False,  # two options at each command; `coda completion` prints the same
+        pretty_exceptions_enable=False,
+        epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
+        rich_markup_mode=None,  # its tables cut the names of options in 80 columns, and take [brackets] for markup
+    )
+    made.callback()(_coda)
+    for command in commands:
+        module, _, attribute = command.place.partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            made.add_typer(found, name=command.name)
+        else:
+            made.command(command.name, short_help=command.short_help)(found)
+    return made
+
+
+def commands_for(words: Sequence[str]) -> tuple[Command, ...]:
+    """Return the command that `words` begin with, or all: for help, for a slip of the pen, and to complete a name."""
+    first = "version" if list(words) == ["--version"] else words[0] if words else ""
+    return tuple(command for command in COMMANDS if command.name == first) or COMMANDS
 
 
 def _version(asked: bool) -> None:
     if asked:
+        # Here, since these load the planner and the client of the API server.
+        from coda.compiled import is_compiled
+        from coda_kube.api.installed_version import installed_version
+
         print(f"coda {installed_version()} ({'compiled core' if is_compiled() else 'pure Python'})")
         raise typer.Exit
 
 
-@app.callback()
 def _coda(
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -71,7 +94,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     completion.make_ready()
     try:
-        app(prog_name="coda")
+        command_line(commands_for(completion.words_so_far() or sys.argv[1:]))(prog_name="coda")
     except CodaError as error:
         print(f"coda: {error}", file=sys.stderr)
         raise SystemExit(1) from None

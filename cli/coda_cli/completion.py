@@ -37,6 +37,14 @@ def make_ready() -> None:
     completion_init()
 
 
+def words_so_far() -> list[str]:
+    """Return the words after `coda` where bash asks what can follow the first; none where it does not.
+
+    Other shells say their words otherwise: for them all commands are loaded, which is only slower."""
+    words = os.environ.get("COMP_WORDS", "").split()[1:]
+    return words if _VARIABLE in os.environ and len(words) > 1 else []
+
+
 def answer_kubectl(words: Sequence[str], run: Callable[[], None]) -> None:
     """Print what can stand for the last word, one a line, and kubectl's directive. `run`: the command line."""
     os.environ |= {

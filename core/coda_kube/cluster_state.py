@@ -22,7 +22,7 @@ from coda.policy.priorities import PriorityRule
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of, version_of
 from coda_kube.cpu_jobs import CpuJobs
-from coda_kube.gang_pods import GangPods
+from coda_kube.gang_pods import GangPods, LeftRanks
 from coda_kube.job_assumptions import JobAssumptions
 from coda_kube.local_times import LocalTimes
 from coda_kube.objects.json_types import Json
@@ -51,8 +51,6 @@ _KEPT: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS, Part.TENANTS, Par
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
 
-_LOGGED: Final = 10_000  # changes of a part; a reader that missed more reads all of it
-
 
 def is_settled(job: Json) -> bool:
     """True for a finished TrainingJob of which nothing is to be written any more: jobs stay for weeks."""
@@ -76,7 +74,8 @@ class ClusterState:
         self.pod_by_id: dict[str, Pod] = {}
         self.pod_by_uid: dict[str, Pod] = {}
         self.job_json_by_id: dict[JobId, Json] = {}
-        self.changes: Mapping[Part, ChangeLog[str]] = {part: ChangeLog(_LOGGED) for part in _KEPT}
+        # A reader that missed more changes of a part reads all of it.
+        self.changes: Mapping[Part, ChangeLog[str]] = {part: ChangeLog(10_000) for part in _KEPT}
         self._node_by_name: dict[str, Node] = {}
         self._used_by_node: dict[str, Resources] = {}
         self._values_by_part: Mapping[Part, dict[str, Any]] = {
@@ -86,6 +85,7 @@ class ClusterState:
             Part.ARRAYS: {},
         }
         self.gang_pods = GangPods()
+        self._left = LeftRanks(self.gang_pods, lambda job, left: self._set_job(job, left and self._with_rules(left)))
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
         self.cpu_jobs = CpuJobs(now_s)
@@ -107,6 +107,7 @@ class ClusterState:
             self.pod_by_uid.pop(before.uid, None)
         if after is not None:
             self.pod_by_id[after.id] = self.pod_by_uid[after.uid] = after
+        self._left.note_pod(key_of(old or new or {}), after, new)
         if before == after:
             if after is not None:
                 self.cpu_jobs.renew(after)
@@ -323,16 +324,13 @@ class ClusterState:
     def _read_cpu_job(self, job: JobId) -> bool:
         before, after = self._jobs.get(job), self.cpu_jobs.read(job)
         if after is not None:
-            seen, after = after, self._assumptions.with_job(self._with_rules(after), self._version_of(job))
-            if after.placement is not seen.placement:
-                pod = self.cpu_jobs.pod(job)
-                after = with_ranks(after, {pod.id: pod})
+            pod = self.cpu_jobs.pod(job)
+            after = self._as_written(after, {pod.id: pod})
         elif job not in self.cpu_jobs:
             self._assumptions.forget(job)
-        if after == before:
-            return False
-        self._set_job(job, after)
-        return True
+        if after != before:
+            self._set_job(job, after)
+        return after != before
 
     def _read_job(self, job: JobId) -> bool:
         """Read a job again. True if the planner's view of it changed."""
@@ -340,7 +338,8 @@ class ClusterState:
         if pod_id_of(job) is not None:
             return self._read_cpu_job(job)
         item, before = self.job_json_by_id.get(job), self._jobs.get(job)
-        pods = self.gang_pods.of((job, item["metadata"]["uid"])) if item is not None else {}
+        uid = item["metadata"]["uid"] if item is not None else ""
+        pods = self.gang_pods.of((job, uid))
         try:
             after = job_from_json(item, pods) if item is not None else None
         except Exception as error:  # whatever is wrong with one job, the others are planned
@@ -348,16 +347,17 @@ class ClusterState:
             holds = before is not None and (before.placement is not None or before.bound or before.unbound)
             after = before if holds else unreadable_job(item or {}, error)  # forgetting it would free what it holds
         if item is not None and after is not None:
-            after = self._with_rules(after)
-            seen, after = after, self._local_times.applied(self._assumptions.with_job(after, version_of(item)))
-            if after.placement is not seen.placement:
-                after = with_ranks(after, pods)
-        if after is None:
+            after = self._local_times.applied(self._as_written(after, pods))
+        else:
             self._local_times.forget(job)
-        elif after == before:
-            return False
-        self._set_job(job, after)
-        return self._jobs.get(job) != before
+        if after != before:
+            self._set_job(job, after)
+        return self._left.read(job, uid) or self._jobs.get(job) != before
+
+    def _as_written(self, seen: Job, pods: Mapping[str, Pod]) -> Job:
+        """The job with the rules that count for it, and with what was written and not seen yet."""
+        after = self._assumptions.with_job(self._with_rules(seen), self._version_of(seen.id))
+        return with_ranks(after, pods) if after.placement is not seen.placement else after
 
     def _with_rules(self, job: Job) -> Job:
         """The job with the priority that counts, and its tenant."""
@@ -375,6 +375,7 @@ class ClusterState:
             return
         if (after := with_ranks(known, self.gang_pods.of((job, known.uid)))) != known:
             self._set_job(job, after)
+        self._left.read(job, known.uid)
 
     def read_outdated_ranks(self) -> None:
         """Read the ranks of every job whose pods changed. O(pods of these jobs)."""

@@ -32,10 +32,15 @@ _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
         status.disruptions status.disruptionsInARow
-        status.failure.advice status.failure.attempt status.failure.category status.failure.decision
+        status.failure.advice status.failure.alike.jobs status.failure.alike.names status.failure.attempt
+        status.failure.category status.failure.cutShort status.failure.decision
         status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
-        status.failure.repeats status.failure.retry status.failure.subReason status.failure.unread
-        status.failures status.gpus status.launchTime status.message
+        status.failure.repeats status.failure.retry status.failure.signature status.failure.subReason
+        status.failure.time status.failure.unread
+        status.failures status.gpus status.grownMemory.limit status.grownMemory.request
+        status.lastStop.answer status.lastStop.attempt status.lastStop.by
+        status.lastStop.cause status.lastStop.lostSeconds status.launchTime status.lostGPUSeconds status.lostSeconds
+        status.message
         status.notBefore status.observedGeneration status.pending.code status.pending.generation
         status.pending.holders status.pending.message status.pending.numbers status.pending.since status.phase
         status.placement.attempt status.placement.bindDeadline status.placement.borrows
@@ -44,17 +49,20 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.placement.grant.deadline status.placement.grant.message status.placement.grant.mostCores
         status.placement.grant.sequence status.placement.grant.state status.placement.grant.time
         status.placement.nodes status.placement.planId status.placement.rank0Node status.placement.state
-        status.placement.stop.by status.placement.stop.cause status.placement.stop.time
+        status.placement.stop.by status.placement.stop.cause status.placement.stop.noticeSeconds
+        status.placement.stop.time
         status.progress.attempt status.progress.bestEpoch status.progress.bestLoss status.progress.epoch
         status.progress.estimatedEnd status.progress.learningRate status.progress.loss status.progress.message
         status.progress.plateau.epoch status.progress.plateau.epochs status.progress.plateau.lastEpoch
         status.progress.plateau.loss status.progress.savedStep status.progress.savedTime status.progress.step
+        status.progress.stopAnswer
         status.progress.time status.progress.totalEpochs status.progress.totalSteps status.queuedTime status.reason
         status.request.cpusPerReplica status.request.nodeSelector status.request.nodeSelectorTerms
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
-        status.servedSeconds status.startTime status.succeededRanks status.tuning.answer.coresPerReplica
+        status.servedSeconds status.startTime status.stopDeadline
+        status.succeededRanks status.tuning.answer.coresPerReplica
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt
         status.tuning.message status.tuning.phase status.tuning.reason status.tuning.search.again
         status.tuning.search.blurred status.tuning.search.capped status.tuning.search.failed

@@ -71,9 +71,15 @@ class StoppedAttempts:
         now_s = self._clock()
         for owner, (placement, ordered_s) in [*self._stopped_by_owner.items()]:
             left = [pod for pod in pods_of(owner) if not pod.ended and is_rank_of(pod, placement)]
+            notice_s = placement.stop.notice_s if placement.stop is not None else 0.0
             for pod in left:
-                deleted_s = self._deleted_s.get(pod.uid)
-                if pod.node and is_leaving(now_s, ordered_s=ordered_s, deleted_s=deleted_s, grace_s=pod.grace_s):
+                if pod.node and is_leaving(
+                    now_s,
+                    ordered_s=ordered_s,
+                    deleted_s=self._deleted_s.get(pod.uid),
+                    grace_s=pod.grace_s,
+                    notice_s=notice_s,
+                ):
                     leaving[pod.node] = leaving.get(pod.node, NOTHING) + pod.request
             if not left:
                 del self._stopped_by_owner[owner]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 from coda_cli.exit_codes import EXIT_CODES
 from docs.reference_pages.markdown import cell, table
 
@@ -29,7 +29,7 @@ are for terminals, and `NO_COLOR=1` turns them off.
 def commands_page() -> str:
     """Return the page."""
     codes = table(("code", "meaning"), ((str(code), cell(meaning)) for code, meaning in EXIT_CODES.items()))
-    return HEAD + codes + "".join(_section(path) for path in _paths(typer.main.get_command(app), ()))
+    return HEAD + codes + "".join(_section(path) for path in _paths(typer.main.get_command(command_line()), ()))
 
 
 def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -40,7 +40,9 @@ def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _section(path: tuple[str, ...]) -> str:
     help_text = (
-        CliRunner().invoke(app, [*path, "--help"], prog_name="coda", env={"COLUMNS": "100", "TERM": "dumb"}).output
+        CliRunner()
+        .invoke(command_line(), [*path, "--help"], prog_name="coda", env={"COLUMNS": "100", "TERM": "dumb"})
+        .output
     )
     plain = re.sub(r"[ \t]+$", "", help_text.strip(), flags=re.MULTILINE)
     return f"\n## {' '.join(('coda', *path))}\n\n```text\n{plain}\n```\n"

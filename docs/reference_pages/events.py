@@ -31,6 +31,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "Launched": "it has its nodes, and its pods are created",
         "Starting": "all its pods are bound",
         "Running": "all ranks have started",
+        "Stopping": "it runs, and is told to save and end for another job; in `status.stopDeadline` at the latest",
         "NoAgent": "it runs, and its cores cannot be found: no agent is on the node of rank 0",
         "TuningOff": "it runs, and its cores are not looked for: the agent is set so",
         "AgentSilent": "it runs, and its cores are not looked for: the agent does not answer",

@@ -20,7 +20,7 @@ from __future__ import annotations
 from coda_job.progress_file import ProgressFile
 from coda_job.stop_signal import StopSignal
 
-__all__ = ["report", "saved", "stopping"]
+__all__ = ["notice", "report", "saved", "stopping"]
 
 _progress = ProgressFile()
 _stop = StopSignal()
@@ -53,8 +53,10 @@ def report(
 
 
 def saved(step: object = None) -> None:
-    """Say that a checkpoint of `step` is complete; without a step, of the one that was reported last."""
-    _progress.say_saved(step)
+    """Say that a checkpoint of `step` is complete; without a step, of the one that was reported last.
+
+    After `stopping()` was true it is also the answer: the job is stopped at once. So save first."""
+    _progress.say_saved(step, _stop.id)
 
 
 def stopping() -> bool:
@@ -63,3 +65,10 @@ def stopping() -> bool:
     From the first call on SIGTERM no longer ends this process by itself: ask after every step, and leave once it is
     true. Kubernetes kills what is left after terminationGracePeriodSeconds. Call it first in the main thread."""
     return _stop.is_set()
+
+
+def notice() -> int | None:
+    """Return how many seconds there were to save when the stop was announced; None if nobody said.
+
+    None too after a mere SIGTERM: then there is terminationGracePeriodSeconds."""
+    return _stop.notice_s()

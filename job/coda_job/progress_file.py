@@ -37,14 +37,15 @@ class ProgressFile:
         if self._directory() is not None:
             self._say(values, at_once=False)
 
-    def say_saved(self, step: object) -> None:
-        """Say what is saved, at once."""
+    def say_saved(self, step: object, answer: str = "") -> None:
+        """Say what is saved, at once. `answer`: the id of the stop that it answers; "": it answers none."""
         if self._directory() is None:
             return
-        if step is None and "step" not in self._texts:
+        step = self._texts.get("step") if step is None else step
+        if step is None and not answer:
             self._warn("saved() needs a step, saved(step=...), where none was reported")
             return
-        self._say({"saved": self._texts["step"] if step is None else step}, at_once=True)
+        self._say({"saved": step}, at_once=True, answer=answer)
 
     def flush(self) -> None:
         """Write what was said since the last write. Called at the end of the process."""
@@ -52,8 +53,10 @@ class ProgressFile:
             if self._is_unwritten and self._pid == os.getpid():
                 self._write()
 
-    def _say(self, values: Mapping[str, object], *, at_once: bool) -> None:
+    def _say(self, values: Mapping[str, object], *, at_once: bool, answer: str = "") -> None:
         said = {name: text for name, value in values.items() if (text := self._text(name, value)) is not None}
+        if answer:
+            said["answer"] = answer
         if not said:
             return
         with self._lock:

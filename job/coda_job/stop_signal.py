@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from types import FrameType
@@ -11,6 +12,9 @@ from coda_job.progress_file import DIRECTORY
 
 NAME = "stop"
 
+_ID = re.compile(r"^id=([0-9A-Za-z-]{1,64})$", re.MULTILINE)
+_SECONDS = re.compile(r"^notice_s=([0-9]{1,6})$", re.MULTILINE)
+
 
 class StopSignal:
     """Listens from the first question on."""
@@ -18,16 +22,41 @@ class StopSignal:
     def __init__(self) -> None:
         self._is_set = False
         self._listens = False
+        self.id = ""  # of the announcement that was heard: the answer repeats it; "": none was
 
     def is_set(self) -> bool:
         """Return whether the process is to end. Once true, always true."""
         if not self._listens and threading.current_thread() is threading.main_thread():
             self._listens = True
             self._listen()
-        directory = os.environ.get(DIRECTORY)
-        if not self._is_set and directory and os.path.lexists(os.path.join(directory, NAME)):  # noqa: PTH118
+        path = self._path()
+        if path and not self.id and os.path.lexists(path):
             self._is_set = True
+            self.id = self._read(path, _ID)
         return self._is_set
+
+    def notice_s(self) -> int | None:
+        """Return how many seconds of notice the file gives, from when it appeared; None if it does not say."""
+        path = self._path()
+        text = self._read(path, _SECONDS) if path else ""
+        return int(text) if text else None
+
+    def _path(self) -> str:
+        directory = os.environ.get(DIRECTORY)
+        return os.path.join(directory, NAME) if directory else ""  # noqa: PTH118
+
+    def _read(self, path: str, pattern: re.Pattern[str]) -> str:
+        """What the file says; "" if it says nothing, or is none of the agent's: a pipe that a script made, perhaps."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                content = os.read(descriptor, 4096)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return ""
+        found = pattern.search(content.decode("ascii", "replace"))
+        return found.group(1) if found else ""
 
     def _listen(self) -> None:
         before = signal.getsignal(signal.SIGTERM)

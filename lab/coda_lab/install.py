@@ -42,6 +42,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
 }
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same objects in a fifth of the time
 _PROPAGATION_S = 0.05  # how often we ask whether an authorizer or admission plug-in knows a change: no event tells
 _PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 
@@ -54,7 +55,7 @@ def objects_in(folder: Path) -> tuple[Json, ...]:
     documents: list[Json] = []
     for file in files:
         try:
-            documents += [document for document in yaml.safe_load_all(file.read_text()) if document]
+            documents += [document for document in yaml.load_all(file.read_text(), _SAFE) if document]
         except yaml.YAMLError as error:
             raise InvalidInput(f"{file} is no YAML: {error}") from error
     return tuple(documents)

@@ -22,7 +22,7 @@ from coda_agent.cluster import AgentCaches, BackgroundWrites, Claims, LocalPod
 from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
-from coda_agent.progress import ProgressFollower, find_report
+from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_stop
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
@@ -86,6 +86,7 @@ class Loop:
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
         self._sharing = SharedGpus.from_settings(settings) if settings.sharing and not node.reads_only else None
+        self._stops = StopTeller()
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
 
         # Kept between rounds.
@@ -146,6 +147,7 @@ class Loop:
         self._report_actions(actions, pods, senses.at.wall_s)
         if self._settings.tune is not TuneMode.OFF:
             problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
+        problems += await self._tell_stops(local, senses.at)
         problems += await self._follow_progress(local, senses.at)
         if self._sharing is not None:
             problems += self._sharing.round(senses, local)
@@ -194,6 +196,16 @@ class Loop:
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses, self._settings.tune)
+
+    async def _tell_stops(self, local: tuple[LocalPod, ...], now: Moment) -> tuple[str, ...]:
+        folder = self._settings.pods_dir if self._settings.stop_notices and not self._node.reads_only else None
+        if folder is None or not (due := self._stops.due(local)):
+            return ()
+
+        def tell(pod: LocalPod) -> str:
+            return "" if pod.stop is None else tell_stop(folder, pod.uid, pod.stop, pod.stop.until_s - now.wall_s)
+
+        return self._stops.take(due, await self._on_node(lambda: {pod.uid: tell(pod) for pod in due}))
 
     async def _follow_progress(self, local: tuple[LocalPod, ...], now: Moment) -> tuple[str, ...]:
         folder = self._settings.pods_dir

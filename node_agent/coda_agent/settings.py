@@ -37,7 +37,8 @@ class Settings(ProgramSettings):
     cgroup: Path = Path("/sys/fs/cgroup")  # of the node, version 1 or 2
     resctrl: Path = Path("/sys/fs/resctrl")  # of the node; not there: no memory bandwidth is seen or limited
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # says whose a GPU is
-    pods_dir: Path | None = None  # the kubelet's folder of pods, read-only: jobs say there how far they are; None: not
+    pods_dir: Path | None = None  # the kubelet's folder of pods: jobs say there how far they are; None: not
+    stop_notices: bool = False  # tell jobs by a file that they are to save and end: `pods_dir` must be writable
     progress_s: float = Field(default=30.0, ge=1)  # between two looks at a job's progress, and so between two writes
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
     calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s

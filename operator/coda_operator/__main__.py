@@ -23,7 +23,7 @@ from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
-from coda_operator.history import HistoryKeeper, database_url
+from coda_operator.history import HistoryKeeper, store_of
 from coda_operator.liveness import Liveness
 from coda_operator.memory_trim import trim_after_bursts
 from coda_operator.metrics import Metrics
@@ -55,13 +55,14 @@ async def _run(settings: Settings, client: Client) -> None:
     schema = ServedSchema(client)
     recorder = Recorder(client, settings.identity)
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
-    store_url = database_url(settings.history_url.get_secret_value(), settings.history_file)
-    history = HistoryKeeper(store_url, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
+    store = store_of(settings.history_url.get_secret_value(), settings.history_file)
+    history = HistoryKeeper(store, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
     reconciler = Reconciler(
-        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules
+        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules.book
     )
+    metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_jobs(cluster.jobs.by_key.values)

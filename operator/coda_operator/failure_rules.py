@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from coda.diagnosis import RuleBook, built_in_rules, rules_from_toml
+from coda.diagnosis import built_in_rules
+from coda.diagnosis.platform_rules import PlatformRules, platform_rules
 from coda.errors import InvalidInput
 
+log = logging.getLogger(__name__)
 
-def read_failure_rules(folder: str) -> RuleBook:
+
+def read_failure_rules(folder: str) -> PlatformRules:
     """Return all rules; those of the folder's `*.toml`, in the order of their names, go first. "": built-in ones only.
 
-    Raises InvalidInput with one sentence that names file, rule and mistake: half of the rules would mislead."""
-    book = built_in_rules()
+    What cannot be read is refused alone, in one logged sentence that names file, rule and mistake. Raises InvalidInput
+    if the folder is not there: the installation is incomplete."""
     if not folder:
-        return book
+        return PlatformRules(book=built_in_rules())
+    texts: list[tuple[str, str]] = []
+    refused: list[str] = []
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".toml")
-        texts = [(path, path.read_text(encoding="utf-8")) for path in files]
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InvalidInput(f"CODA_FAILURE_RULES {folder} cannot be read: {error}") from error
-    for path, text in reversed(texts):
+    for path in files:
         try:
-            book = book.with_rules(rules_from_toml(text, path.name))
-        except InvalidInput as error:
-            raise InvalidInput(f"CODA_FAILURE_RULES {folder}: {error}") from error
-    return book
+            texts.append((path.name, path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            refused.append(f"{path.name} cannot be read; none of its rules counts: {error}")
+    found = platform_rules(texts, built_in_rules())
+    found = PlatformRules(book=found.book, accepted=found.accepted, refused=(*refused, *found.refused))
+    for sentence in found.refused:
+        log.error("a rule for failures is refused: %s", sentence)
+    return found

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase
+from coda.model.job import StopCause
 from coda_kube.objects.json_types import Json
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -42,6 +43,20 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self._stops = Counter(
+            "coda_operator_stops_total",
+            "Attempts that were stopped for another job, by cause and by how they answered",
+            ["cause", "answer"],
+            registry=registry,
+        )
+        self._lost_gpu_s = Counter(
+            "coda_operator_lost_gpu_seconds_total",
+            "GPU-seconds of work that such stops threw away: since the last known save, or the start of the attempt",
+            ["cause"],
+            registry=registry,
+        )
+        for cause in StopCause:
+            self._lost_gpu_s.labels(cause.value)
         self._reasons: set[str] = set()
         self._wait_s = Histogram(
             "coda_job_wait_seconds",
@@ -66,6 +81,17 @@ class Metrics:
     def show_leader(self, held: Callable[[], bool]) -> None:
         """Report what `held` returns at each scrape."""
         self._is_leader.set_function(lambda: float(held()))
+
+    def show_failure_rules(self, accepted: int, refused: int) -> None:
+        """Report how many of the platform's rules for failures count, and how many do not: their mistake is logged."""
+        gauge = Gauge(
+            "coda_operator_failure_rules",
+            "Rules for failures of the platform team, by whether they count or are refused",
+            ["state"],
+            registry=self.registry,
+        )
+        gauge.labels("accepted").set(accepted)
+        gauge.labels("refused").set(refused)
 
     def show_nodes(self, unready: Callable[[], int], is_braked: Callable[[], bool]) -> None:
         """Report at each scrape how many nodes are not Ready, and whether node loss is suspended for it."""
@@ -93,8 +119,12 @@ class Metrics:
         finally:
             self._reconcile_s.observe(time.perf_counter() - started_s)
 
-    def count_ends(self, before: Progress, after: Progress) -> None:
-        """Count the attempt and the resize that this change of a job ended, now that it is written."""
+    def count_ends(self, before: Progress, after: Progress, gpus: int = 0) -> None:
+        """Count the attempt and the resize that this change of a job ended, now that it is written. `gpus`: of all its
+        ranks."""
+        if after.stopped is not None and after.stopped != before.stopped:
+            self._stops.labels(after.stopped.cause.value, after.stopped.answer.value).inc()
+            self._lost_gpu_s.labels(after.stopped.cause.value).inc(after.stopped.lost_s * gpus)
         if after.resize is not None and after.resize.has_ended and after.resize != before.resize:
             self._resizes.labels(self._bounded(after.resize.reason or after.resize.state.value)).inc()
         stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED

@@ -112,6 +112,10 @@ class Settings(ReplicaSettings):
     gather_s: float = Field(default=GATHER_S, ge=0)
     """How long a cycle waits for more changes when none is urgent. 0: not at all."""
 
+    stop_notice_limit_s: float = Field(default=PolicyConfig().stop_notice_limit_s, ge=0, le=3600)
+    """The longest notice that a job gets before it is stopped for another, which waits meanwhile. Jobs ask for it with
+    `spec.stopNoticeSeconds`. 0: no stop is announced. Default: most checkpoints are written within it."""
+
     settle_limit_s: float = Field(default=10.0, ge=0)
     """How long a committed placement waits for foreign pods in flight before it is dropped and decided again.
     Default: the time of several binds; a pod that waits longer (for example for a volume) may wait for minutes."""
@@ -195,6 +199,7 @@ class Settings(ReplicaSettings):
             bind_deadline_s=self.bind_deadline_s,
             bind_deadline_per_rank_s=self.bind_deadline_per_rank_s,
             resize_deadline_s=self.resize_deadline_s,
+            stop_notice_limit_s=self.stop_notice_limit_s,
             promise_patience_s=self.promise_patience_s or None,
             promise_price=self.promise_price,
             arrays=ArraysConfig(

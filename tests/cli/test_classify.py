@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 
 
 def classify(*arguments: str, log: bytes = b"") -> Result:
-    return CliRunner().invoke(app, ["classify", *arguments], input=log)
+    return CliRunner().invoke(command_line(), ["classify", *arguments], input=log)
 
 
 def test_standard_input_is_read_and_the_answer_is_text() -> None:

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import COMMANDS, command_line, commands_for
 from coda_cli.exit_codes import EXIT_CODES
 from coda_cli.explain.queue_command import show
 from coda_cli.explain.waiting import Waiting
@@ -77,7 +77,7 @@ def test_forms_for_people_are_left_to_the_command(capsys: pytest.CaptureFixture[
 )
 def test_exit_codes_are_those_that_help_names(words: str, code: int, tmp_path: Path) -> None:
     known = str(kubeconfig(tmp_path))
-    ended = CliRunner().invoke(app, words.replace("CONFIG", known).split())
+    ended = CliRunner().invoke(command_line(), words.replace("CONFIG", known).split())
     assert ended.exit_code == code, ended.output
     assert code in EXIT_CODES
     if code == 1:
@@ -85,7 +85,7 @@ def test_exit_codes_are_those_that_help_names(words: str, code: int, tmp_path: P
 
 
 def test_help_names_every_exit_code() -> None:
-    told = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    told = " ".join(CliRunner().invoke(command_line(), ["--help"]).output.split())
     assert all(f"{code} {meaning}" in told for code, meaning in EXIT_CODES.items())
 
 
@@ -114,10 +114,33 @@ def test_the_namespace_is_that_of_the_kubeconfig(tmp_path: Path) -> None:
     assert current_namespace(tmp_path / "missing") == "default"
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param(["top", "--watch"], ["top"], id="a command"),
+        pytest.param(["local", "up"], ["local"], id="a group"),
+        pytest.param(["--version"], ["version"], id="the version"),
+        pytest.param([], [command.name for command in COMMANDS], id="nothing"),
+        pytest.param(["--help"], [command.name for command in COMMANDS], id="help"),
+        pytest.param(["tpo"], [command.name for command in COMMANDS], id="a slip of the pen"),
+    ],
+)
+def test_the_command_that_is_asked_for_is_loaded_alone(words: list[str], expected: list[str]) -> None:
+    assert [command.name for command in commands_for(words)] == expected
+
+
+def test_a_question_about_a_cluster_loads_neither_simulator_nor_database() -> None:
+    asked = "import sys; sys.argv = ['coda', 'top', '--help']; from coda_cli.__main__ import main"
+    heavy = "sorted({'sqlalchemy', 'alembic', 'kopf', 'coda_sim.engine'} & {*sys.modules})"
+    script = f"{asked}\ntry: main()\nexcept SystemExit: print('loaded', {heavy})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_each_shell_has_no_fault(shell: str, tmp_path: Path) -> None:
     script = tmp_path / f"script.{shell}"
-    script.write_text(CliRunner().invoke(app, ["completion", shell]).output)
+    script.write_text(CliRunner().invoke(command_line(), ["completion", shell]).output)
     assert "_CODA_COMPLETE" in script.read_text()
     if shutil.which(shell):
         subprocess.run([shell, "-n", script], check=True)

@@ -43,7 +43,7 @@ class Helm:
         """The objects that an installation with these values (`key=value`) makes."""
         ended = self.template(*values, namespace=namespace, kube=kube, more=more)
         assert ended.returncode == 0, ended.stderr
-        return [item for item in yaml.safe_load_all(ended.stdout) if item]
+        return [item for item in yaml.load_all(ended.stdout, yaml.CSafeLoader) if item]
 
     def refusal(self, *values: str, namespace: str = NAMESPACE) -> str:
         """What is said of values that are refused."""

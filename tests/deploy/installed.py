@@ -22,7 +22,7 @@ from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, PARTS, Helm, Json
 from tests.deploy.pods_as_processes import PODS, RunningPod, run_hook, run_pods
-from tests.e2e.jobs import wait_gone
+from tests.e2e.jobs import PATIENCE_S, wait_gone
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTIONS = {
@@ -127,7 +127,7 @@ class Installed:
         ending = [asyncio.create_task(self._end_with_its_pod(pod)) for pod in self.running]
         try:
             yield
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*ending)
         finally:
             for task in ending:

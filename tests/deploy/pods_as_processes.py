@@ -26,6 +26,7 @@ from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.parts import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
 from tests.deploy.images import module_of
+from tests.e2e.jobs import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -169,7 +170,7 @@ async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> di
 
 async def _data(admin: Client, plural: str, name: str) -> dict[str, str]:
     """As a kubelet, which starts no container before its volumes are there."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await until(admin, f"/api/v1/namespaces/{NAMESPACE}/{plural}", lambda by_name: f"{NAMESPACE}/{name}" in by_name)
     data: dict[str, str] = (await admin.get(f"/api/v1/namespaces/{NAMESPACE}/{plural}/{name}"))["data"]
     return data

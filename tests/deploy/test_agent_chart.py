@@ -72,6 +72,14 @@ def test_it_sees_volumes_of_pods_only_to_read_their_progress_and_only_if_that_is
     assert {"name": "CODA_PODS_DIR", "value": "/host/pods"} in spec["containers"][0]["env"]
 
 
+def test_it_may_write_into_volumes_of_pods_only_where_it_is_to_tell_jobs_that_they_stop(helm: Helm) -> None:
+    spec = pod_spec(helm, "agent.progress=true", "agent.stopNotices=true")
+    (mount,) = (mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "pods")
+    assert mount == {"name": "pods", "mountPath": "/host/pods"}
+    assert {"name": "CODA_STOP_NOTICES", "value": "true"} in spec["containers"][0]["env"]
+    assert "pods" not in {volume["name"] for volume in pod_spec(helm, "agent.stopNotices=true")["volumes"]}
+
+
 def test_privileges_are_a_value(helm: Helm) -> None:
     (container,) = pod_spec(helm, "agent.securityContext.privileged=true")["containers"]
     assert container["securityContext"]["privileged"] is True

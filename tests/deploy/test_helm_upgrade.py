@@ -75,7 +75,7 @@ async def test_jobs_go_on_under_an_upgrade_and_a_rollback(installed: Installed, 
         await wait_for_phase(user, job, "Running", within_s=60)
     waiting = [await submit(user, job_json(f"waits-{number}", replicas=2, gpus=8, run_s=None)) for number in range(2)]
     for job in waiting:
-        await wait_for_pending(user, job, "InsufficientGPUs", within_s=20)
+        await wait_for_pending(user, job, "InsufficientGPUs")
     before = [await seen(user, job) for job in first]
 
     said = await installed.upgrade(*TWO_OPERATORS, SHARED)
@@ -86,7 +86,7 @@ async def test_jobs_go_on_under_an_upgrade_and_a_rollback(installed: Installed, 
     started = await wait_for_phase(user, waiting[0], "Running", within_s=60)
     assert started["status"]["attempt"] == 1
     newer = await submit(user, job_json("newer", replicas=2, gpus=8, run_s=1))
-    await wait_for_pending(user, newer, "InsufficientGPUs", within_s=20)
+    await wait_for_pending(user, newer, "InsufficientGPUs")
     assert installed.complaints() == []
     before = [await seen(user, job) for job in (first[1], waiting[0])]
 
@@ -97,5 +97,5 @@ async def test_jobs_go_on_under_an_upgrade_and_a_rollback(installed: Installed, 
         await user.delete(job_path(ends))
         started = await wait_for_phase(user, starts, "Running", "Succeeded", within_s=60)
         assert started["status"]["attempt"] == 1
-    await wait_for_phase(user, newer, "Succeeded", within_s=30)
+    await wait_for_phase(user, newer, "Succeeded")
     assert installed.complaints() == []

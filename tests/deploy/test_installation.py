@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "coda-scheduler"}
-PATIENCE_S = 30  # a take-over takes 15 s at most
+PATIENCE_S = 60  # a take-over takes 15 s at most
 LEADER = f"{LABEL_LEADER}=true"
 READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
 VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes

@@ -181,7 +181,7 @@ async def test_it_leaves_nothing_behind(
 async def test_a_job_can_be_deleted_without_coda(user: Client) -> None:
     leftover = await submit(user, job_json("made-meanwhile"))
     await user.delete(job_path(leftover))
-    await wait_gone(user, job_path(leftover), within_s=5)
+    await wait_gone(user, job_path(leftover))
 
 
 async def test_a_later_installation_takes_the_jobs_up_again(
@@ -191,7 +191,7 @@ async def test_a_later_installation_takes_the_jobs_up_again(
         taint = {"key": "coda.scheduler/pool", "value": "true", "effect": "NoSchedule"}
         await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
     await installed.install(*TWO_OPERATORS, "uninstall.jobs=end")
-    await wait_for_pending(user, "default/queued", "InsufficientGPUs", within_s=30)
+    await wait_for_pending(user, "default/queued", "InsufficientGPUs")
     job = await wait_for_phase(user, "default/running", "Running")
     assert (job["status"]["attempt"], job["status"].get("failures") or 0) == (1, 0)
     assert {pod["metadata"]["uid"] for pod in await pods_of(user, "default/running")} == before["ranks"]

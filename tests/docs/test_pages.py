@@ -15,7 +15,7 @@ import pytest
 import typer
 import yaml
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 from docs.reference_pages.events import OF_A_JOB, OF_CPU_JOBS, OF_PODS
 from docs.reference_pages.pages import FOLDER, pages
 from docs.site_links import linked, page_of
@@ -125,7 +125,7 @@ def test_commands_of_the_documentation_are_there() -> None:
 def test_commands_parse(page: str, line: str) -> None:
     """With the real command line; nothing is run. What is piped or redirected is the shell's."""
     words = [word for word in shlex.split(re.split(r"\s[|>&<]|;", line)[0]) if word != "PARTS"]  # stands for options
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(command_line())
     context = command.make_context("coda", list(words), resilient_parsing=False)
     while hasattr(command, "resolve_command"):
         rest = [*context._protected_args, *context.args]

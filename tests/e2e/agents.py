@@ -10,7 +10,7 @@ from typing import Any
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
-from tests.e2e.jobs import job_json, pods_of, wait_for
+from tests.e2e.jobs import PATIENCE_S, job_json, pods_of, wait_for
 
 WINDOW_S = 15.0  # with less, a busy machine has too few samples in it
 TUNED_WITHIN_S = 300.0  # 4 to 8 windows with their resizes
@@ -52,7 +52,7 @@ async def limits_of(user: Client, job: str) -> list[tuple[str, int]]:
     return [(status["resources"]["limits"]["cpu"], status["restartCount"]) for status in statuses]
 
 
-async def wait_until(holds: Callable[[], Any], *, within_s: float) -> None:
+async def wait_until(holds: Callable[[], Any], *, within_s: float = PATIENCE_S) -> None:
     """Until `holds` returns true. For conditions that the API server has no watch for."""
     ends_s = time.monotonic() + within_s
     while not await holds():

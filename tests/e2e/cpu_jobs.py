@@ -9,6 +9,7 @@ from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_lab import install
 from tests.e2e.accounts import Account
+from tests.e2e.jobs import PATIENCE_S
 from tests.e2e.policy_cases import wide_binding, wide_role
 
 BATCH = "batch"
@@ -115,7 +116,7 @@ def borrows(pod: Json) -> bool:
     return bool((pod["metadata"].get("annotations") or {}).get("coda.scheduler/borrows") == "true")
 
 
-async def wait_until_bound(client: Client, count: int, *, within_s: float = 30) -> list[Json]:
+async def wait_until_bound(client: Client, count: int, *, within_s: float = PATIENCE_S) -> list[Json]:
     """All pods, once `count` of them are bound and live."""
     async with asyncio.timeout(within_s):
         while sum(map(is_bound, pods := await all_pods(client))) < count:
@@ -125,7 +126,7 @@ async def wait_until_bound(client: Client, count: int, *, within_s: float = 30) 
 
 async def wait_until_some_wait(client: Client) -> set[str]:
     """The names of the gated pods, once there are any."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not (waiting := [pod for pod in await all_pods(client) if pod["spec"].get("schedulingGates")]):
             await asyncio.sleep(0.1)
     return set(map(name_of, waiting))
@@ -133,6 +134,6 @@ async def wait_until_some_wait(client: Client) -> set[str]:
 
 async def wait_until_empty(client: Client) -> None:
     """Until the namespace has no pods."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while await all_pods(client):
             await asyncio.sleep(0.1)

@@ -14,6 +14,11 @@ from coda_kube.objects.write import job_path
 
 NAMESPACE = "default"
 
+PATIENCE_S = 60.0
+"""How long the tests wait for what takes a second or two. Only a hang takes longer, however busy the machine is.
+
+How fast things are is measured by `benchmarks`."""
+
 
 def job_json(
     name: str,
@@ -56,14 +61,14 @@ async def submit(client: Client, job: Json) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, within_s: float) -> Json:
+async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, within_s: float = PATIENCE_S) -> Json:
     """The object at `path` once `holds` is true of it, by a watch; fails with the last state when it takes too long."""
     found = await _watched(client, path, lambda item: item is not None and holds(item), within_s=within_s)
     assert found is not None
     return found
 
 
-async def wait_gone(client: Client, path: str, *, within_s: float = 30.0) -> None:
+async def wait_gone(client: Client, path: str, *, within_s: float = PATIENCE_S) -> None:
     """Until nothing is at `path`, by a watch."""
     await _watched(client, path, lambda item: item is None, within_s=within_s)
 
@@ -100,14 +105,14 @@ async def _watched(client: Client, path: str, holds: Callable[[Json | None], boo
         raise AssertionError(f"{path} did not get there within {within_s} s; it is {seen}") from None
 
 
-async def wait_for_phase(client: Client, job: str, *phases: str, within_s: float = 30.0) -> Json:
+async def wait_for_phase(client: Client, job: str, *phases: str, within_s: float = PATIENCE_S) -> Json:
     """The job once it is in one of `phases`."""
     return await wait_for(
         client, job_path(job), lambda item: (item.get("status") or {}).get("phase") in phases, within_s=within_s
     )
 
 
-async def wait_for_pending(client: Client, job: str, code: str, *, within_s: float = 10.0) -> Json:
+async def wait_for_pending(client: Client, job: str, code: str, *, within_s: float = PATIENCE_S) -> Json:
     """The job once its pending reason has this code."""
 
     def says(item: Json) -> bool:

@@ -29,13 +29,13 @@ async def test_a_rank_that_succeeded_stays_so_though_its_pod_is_drained_while_no
     await wait_for_phase(user, job, "Running")
     await cluster.kill("operator-0")
     pod = f"{PODS}/drained-1-1"
-    await wait_for(user, pod, lambda item: item["status"].get("phase") == "Succeeded", within_s=20)
+    await wait_for(user, pod, lambda item: item["status"].get("phase") == "Succeeded")
     await user.delete(pod)
     await cluster.start("operator-0")
     await wait_gone(user, pod)
     done = await wait_for_phase(user, job, "Succeeded", within_s=60)
     assert done["status"]["attempt"] == 1
-    await wait_for(user, job_path(job), lambda item: not item["metadata"].get("finalizers"), within_s=10)
+    await wait_for(user, job_path(job), lambda item: not item["metadata"].get("finalizers"))
     assert not any(item["metadata"].get("finalizers") for item in await pods_of(user, job))
 
 
@@ -62,7 +62,7 @@ async def test_a_killed_planner_process_delays_the_next_job_by_moments(cluster: 
         (killed,) = planner_processes(cluster)
         os.kill(killed, signal.SIGKILL)
         second = await submit(user, job_json("after", run_s=1))
-        await wait_for_phase(user, second, "Running", "Succeeded", within_s=10)
+        await wait_for_phase(user, second, "Running", "Succeeded")
         assert (await admin.get(lease))["spec"]["leaseTransitions"] == epoch
     (replacement,) = planner_processes(cluster)
     assert replacement != killed

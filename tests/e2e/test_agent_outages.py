@@ -30,8 +30,8 @@ async def test_a_machine_that_starts_anew_takes_its_agent_with_it_and_loses_noth
     job = await submit(user, training("rebooted", cores_needed=5, node="node-0000"))
     await wait_for_tuning(user, job, "Measuring")
     await cluster.kill("machines")
-    await wait_until(lambda: ended(cluster, "agent-0"), within_s=15)
-    await wait_until(lambda: ended(cluster, "agent-1"), within_s=15)
+    await wait_until(lambda: ended(cluster, "agent-0"))
+    await wait_until(lambda: ended(cluster, "agent-1"))
     for part in ("machines", "agent-0", "agent-1"):
         await cluster.start(part)
     tuned = (await wait_for_tuning(user, job, "Tuned"))["status"]["tuning"]

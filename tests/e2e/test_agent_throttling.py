@@ -94,7 +94,7 @@ async def test_an_aggressor_is_throttled_and_let_go_when_it_calms_down(
     async def is_told(reason: str) -> bool:
         return reason in await reasons_on(admin, BATCH, "aggressor") & await reasons_on(admin, "default", pod)
 
-    await wait_until(lambda: is_told("Throttled"), within_s=30)
+    await wait_until(lambda: is_told("Throttled"))
     calm = {"metadata": {"annotations": loads(gb_per_second=1)}}
     await admin.patch(f"/api/v1/namespaces/{BATCH}/pods/aggressor", calm)
     await wait_until(lambda: is_told("ThrottleReleased"), within_s=120)
@@ -109,7 +109,7 @@ async def test_a_throttle_of_a_killed_agent_is_put_back_by_the_next_one(
     async def is_throttled() -> bool:
         return "Throttled" in await reasons_on(admin, "default", pod)
 
-    await wait_until(is_throttled, within_s=30)
+    await wait_until(is_throttled)
     await cluster.kill("agent-1")
     before = cluster.log_path("agent-1").stat().st_size
     await cluster.start("agent-1")

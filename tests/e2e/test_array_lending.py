@@ -60,7 +60,7 @@ async def test_a_running_gpu_job_shrinks_in_place_and_the_cpu_job_starts(
     job = await lends(cluster, user)
     await admin.create(PODS, pod_json("serves", cpu="12"))
     try:
-        await wait_for(admin, f"{PODS}/serves", lambda pod: pod["status"]["phase"] == "Running", within_s=20)
+        await wait_for(admin, f"{PODS}/serves", lambda pod: pod["status"]["phase"] == "Running")
         item = await user.get(job_path(job))
         grant, status = grant_of(item), item["status"]
         assert (grant["code"], grant["coresPerReplica"]) == ("TakenBack", 4)
@@ -90,12 +90,12 @@ async def test_a_node_that_lets_no_job_shrink_is_asked_once_and_the_reason_says_
             said = await event_messages(admin, "InsufficientCPU")
             return any("1 training job could not give back cores of the CPU array" in message for message in said)
 
-        await wait_until(is_said, within_s=20)
+        await wait_until(is_said)
         item = await user.get(job_path(job))
         assert (grant_of(item)["sequence"], item["status"]["resize"]["coresPerReplica"]) == (1, 8)
         assert (await admin.get(f"{PODS}/waits"))["spec"]["schedulingGates"]
         await user.delete(job_path(job))
-        await wait_for(admin, f"{PODS}/waits", lambda pod: pod["status"]["phase"] == "Running", within_s=20)
+        await wait_for(admin, f"{PODS}/waits", lambda pod: pod["status"]["phase"] == "Running")
     finally:
         await annotate(admin, node, cpu_manager=None)
         await admin.delete(f"{PODS}/waits")
@@ -117,7 +117,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
     async def is_published() -> bool:
         return past_use_from_json(await admin.get(PATH)).jobs >= 60
 
-    await wait_until(is_published, within_s=30)
+    await wait_until(is_published)
     kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "ArrayQuota", "metadata": {"name": "auto"}}
     await admin.create(
         ARRAY_QUOTAS, kind | {"spec": {"division": "Auto", "gpuArray": {"coresPerGPU": 6, "largeGPUs": 1}}}
@@ -125,7 +125,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
     quota = f"{ARRAY_QUOTAS}/auto"
     try:
         # 5.5 cores for each of 4 GPUs are 22, and the node has 16: all are the GPU array's
-        shown = await wait_for(admin, quota, lambda item: "division" in (item.get("status") or {}), within_s=20)
+        shown = await wait_for(admin, quota, lambda item: "division" in (item.get("status") or {}))
         division = shown["status"]["division"]
         assert {key: division[key] for key in ("source", "coresPerGPU", "largeShare")} == {
             "source": "History",
@@ -134,9 +134,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
         }
         assert division["jobs"] >= 60
         # The next look divides by it, and takes no second step within the hour.
-        shown = await wait_for(
-            admin, quota, lambda item: item["status"]["gpuArray"]["cpus"]["reserved"] == "16", within_s=20
-        )
+        shown = await wait_for(admin, quota, lambda item: item["status"]["gpuArray"]["cpus"]["reserved"] == "16")
         assert shown["status"]["division"]["coresPerGPU"] == "5.5"
         status = (await user.get(job_path(runs)))["status"]
         assert (status["phase"], status["attempt"]) == ("Running", 1)

@@ -58,7 +58,7 @@ async def host_a_guest(user: Client) -> tuple[str, str]:
 async def test_a_guest_goes_home_and_the_large_job_gets_its_node(cluster: LocalCluster, user: Client) -> None:
     home, away = await host_a_guest(user)
     large = await submit(user, job_json("large", gpus=8, run_s=None))
-    migrated = await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"), within_s=30)
+    migrated = await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"))
     await wait_for_phase(user, large, "Running")
     assert (await node_of(user, "guest"), await node_of(user, "large")) == (home, away)
     status = migrated["status"]
@@ -75,10 +75,10 @@ async def test_whoever_dies_between_the_order_and_the_start_is_made_up_for(
     home, away = await host_a_guest(user)
     part = "operator-0" if victim == "operator" else await leader_of(admin)
     large = await submit(user, job_json("large", gpus=8, run_s=None))
-    await wait_for(user, job_path("default/guest"), has_stop, within_s=10)
+    await wait_for(user, job_path("default/guest"), has_stop)
     await cluster.kill(part)
     await cluster.start(part)
-    await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"), within_s=45)
+    await wait_for(user, job_path("default/guest"), is_attempt(2, "Running"))
     await wait_for_phase(user, large, "Running")
     assert (await node_of(user, "guest"), await node_of(user, "large")) == (home, away)
 
@@ -142,12 +142,12 @@ async def test_a_tenant_that_may_not_borrow_keeps_to_its_quota(user: Client, adm
         await wait_for_phase(user, await submit(user, job_json("fits", gpus=2, run_s=None)), "Running")
         full = await submit(user, job_json("full", gpus=4, run_s=None))
         await wait_for_pending(user, full, "VirtualClusterFull")
-        await wait_for(admin, lab, shows("gpus", {"used": 2, "borrowed": 0, "waiting": 4}), within_s=15)
+        await wait_for(admin, lab, shows("gpus", {"used": 2, "borrowed": 0, "waiting": 4}))
         await admin.patch(lab, {"spec": {"mayBorrow": True}})
         await wait_for_phase(user, full, "Running")
-        await wait_for(admin, lab, shows("gpus", {"used": 6, "borrowed": 4, "waiting": 0}), within_s=15)
+        await wait_for(admin, lab, shows("gpus", {"used": 6, "borrowed": 4, "waiting": 0}))
         await admin.create(VIRTUAL_CLUSTERS, virtual_cluster("rival"))
-        overlapping = await wait_for(admin, lab, is_overlapping, within_s=15)
+        overlapping = await wait_for(admin, lab, is_overlapping)
         assert "default is named by rival too" in overlapping["status"]["conditions"][0]["message"]
     finally:
         for item in (await admin.list_pages(VIRTUAL_CLUSTERS))["items"]:
@@ -172,15 +172,15 @@ async def test_a_division_may_change_while_jobs_run(user: Client, admin: Client)
     await admin.create(ARRAY_QUOTAS, kind | {"spec": {"gpuArray": {"largeGPUs": 0}}})
     quota = f"{ARRAY_QUOTAS}/all"
     try:
-        await wait_for(admin, quota, shows_gpus("smallGPUs", reserved=16, used=0), within_s=15)
+        await wait_for(admin, quota, shows_gpus("smallGPUs", reserved=16, used=0))
         small = await submit(user, job_json("small", gpus=2, run_s=None))
         await wait_for_phase(user, small, "Running")
-        await wait_for(admin, quota, shows_gpus("smallGPUs", used=2, lent=0), within_s=15)
+        await wait_for(admin, quota, shows_gpus("smallGPUs", used=2, lent=0))
         await admin.patch(quota, {"spec": {"gpuArray": {"largeGPUs": "100%"}}})
-        await wait_for(admin, quota, shows_gpus("largeGPUs", reserved=16, used=0, lent=2), within_s=15)
+        await wait_for(admin, quota, shows_gpus("largeGPUs", reserved=16, used=0, lent=2))
         blocked = await submit(user, job_json("large", gpus=8, replicas=2, run_s=None))
         await wait_for_pending(user, blocked, "InsufficientGPUs")
-        await wait_for(admin, quota, shows_gpus("largeGPUs", waiting=16), within_s=15)
+        await wait_for(admin, quota, shows_gpus("largeGPUs", waiting=16))
         assert (await user.get(job_path(small)))["status"]["phase"] == "Running"
     finally:
         await admin.delete(quota)

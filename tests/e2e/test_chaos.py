@@ -81,7 +81,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
     read_until(running.stdout, "#1 ", within_s=120)
     assert left_in(tmp_path) != []
     running.send_signal(signal.SIGINT)
-    said, _ = running.communicate(timeout=30)
+    said, _ = running.communicate(timeout=120)
     assert running.returncode == 130, said
     assert "interrupted; nothing is left behind" in said
     assert "Traceback" not in said

@@ -39,12 +39,12 @@ async def test_a_finished_job_is_recorded_and_let_go(
     user: Client, admin: Client, recorded: Callable[[str], list[FinishedJob]]
 ) -> None:
     job = await submit(user, job_json("brief", replicas=2, gpus=8, run_s=0.5))
-    await wait_for_phase(user, job, "Succeeded", within_s=20)
+    await wait_for_phase(user, job, "Succeeded")
 
     async def is_let_go() -> bool:
         return FINALIZER not in ((await admin.get(job_path(job)))["metadata"].get("finalizers") or ())
 
-    await wait_until(is_let_go, within_s=10)
+    await wait_until(is_let_go)
     (kept,) = recorded("brief")
     assert (kept.namespace, kept.replicas, kept.gpus, kept.attempt) == ("default", 2, 16, 1)
     assert kept.ended_s > kept.started_s >= kept.queued_s > 0
@@ -56,12 +56,12 @@ async def test_a_job_that_ends_and_is_deleted_without_an_operator_is_recorded_by
     cluster: LocalCluster, user: Client, recorded: Callable[[str], list[FinishedJob]]
 ) -> None:
     job = await submit(user, job_json("forsaken", gpus=8, run_s=None))
-    await wait_for_phase(user, job, "Running", within_s=20)
+    await wait_for_phase(user, job, "Running")
     await cluster.kill("operator-0")
     await user.delete(job_path(job))
     assert recorded("forsaken") == []
     await cluster.start("operator-0")
-    await wait_gone(user, job_path(job), within_s=40)
+    await wait_gone(user, job_path(job))
     (kept,) = recorded("forsaken")
     assert (kept.ending.value, kept.attempt) == ("Deleted", 1)
     assert kept.held_s > 0
@@ -74,5 +74,5 @@ async def test_the_run_times_are_published(admin: Client) -> None:
         listing = await admin.list_pages(PATH.rpartition("/")[0])
         return "coda-run-times" in {item["metadata"]["name"] for item in listing["items"]}
 
-    await wait_until(is_there, within_s=30)
+    await wait_until(is_there)
     groups_from_json(await admin.get(PATH))

@@ -28,7 +28,16 @@ from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.accounts import Asker, asking
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for, wait_for_pending, wait_for_phase, wait_gone
+from tests.e2e.jobs import (
+    PATIENCE_S,
+    job_json,
+    jobs_path,
+    submit,
+    wait_for,
+    wait_for_pending,
+    wait_for_phase,
+    wait_gone,
+)
 from tests.e2e.policy_cases import PODS, USER, entries, pod
 
 pytestmark = pytest.mark.e2e
@@ -78,7 +87,7 @@ async def test_objects_nested_3000_levels_deep_blind_no_part_of_coda(cluster: Lo
         await cluster.kill(part)
         await cluster.start(part)
     again = await submit(user, job_json("honest-again", replicas=2, run_s=0.2))
-    await wait_for_phase(user, again, "Succeeded", within_s=40)
+    await wait_for_phase(user, again, "Succeeded")
     await user.delete(f"{PODS}/deep")
 
 
@@ -91,7 +100,6 @@ async def test_a_job_that_nothing_has_admitted_is_not_planned(user: Client) -> N
         user,
         job_path(waiting),
         lambda item: (item.get("status") or {}).get("reason") == "ServiceAccountMissing",
-        within_s=10,
     )
     assert "request" not in told["status"]
     assert 'serviceaccount "missing" not found' in told["status"]["message"]
@@ -106,8 +114,8 @@ async def test_reset_managers_keep_no_reason(user: Client) -> None:
     await wait_for_pending(user, job, "InsufficientGPUs")
     await user.patch(job_path(job), {"metadata": {"managedFields": [{}]}})
     await user.delete(job_path(fills))
-    await wait_for_phase(user, job, "Running", "Succeeded", within_s=30)
-    await wait_for(user, job_path(job), lambda item: "pending" not in item["status"], within_s=5)
+    await wait_for_phase(user, job, "Running", "Succeeded")
+    await wait_for(user, job_path(job), lambda item: "pending" not in item["status"])
 
 
 SIZED: dict[str, tuple[str, Json]] = {
@@ -160,7 +168,7 @@ async def policies_warn(admin: Client, asker: Asker, refused: Json) -> AsyncIter
     async def act(actions: list[str]) -> None:
         for name in names:
             await admin.patch(f"{bindings}/{name}", {"spec": {"validationActions": actions}})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while (await asker.ask(USER, "POST", PODS, refused)).refused_by_policy != (actions == ["Deny"]):
                 await asyncio.sleep(0.2)  # only the next answer tells
 
@@ -238,12 +246,12 @@ async def test_forged_ranks_change_no_plan_reason_or_launch(
             with pytest.raises(Rejected, match="coda-") if action == "Deny" else nullcontext():
                 await user.create(PODS, item)
         starts = await submit(user, job_json(f"starts-{action.lower()}", replicas=2, gpus=8, run_s=0.2))
-        await wait_for_phase(user, starts, "Succeeded", within_s=15)
+        await wait_for_phase(user, starts, "Succeeded")
         assert (await user.get(job_path(starts)))["status"]["attempt"] == 1
         for job, said in before.items():
-            await wait_for(user, job_path(job), partial(says, said), within_s=10)
+            await wait_for(user, job_path(job), partial(says, said))
         for item in pods if action == "Warn" else ():
             if "own-" in item["metadata"]["labels"][LABEL_JOB]:
-                await wait_gone(user, f"{PODS}/{item['metadata']['name']}", within_s=10)
+                await wait_gone(user, f"{PODS}/{item['metadata']['name']}")
     for item in pods:
         await user.delete(f"{PODS}/{item['metadata']['name']}", grace_s=0)

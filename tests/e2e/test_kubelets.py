@@ -61,24 +61,24 @@ def logs(cluster: LocalCluster, name: str, *options: str) -> str:
 async def test_over_commit_is_refused_and_a_finished_pod_makes_room(cluster: LocalCluster, admin: Client) -> None:
     first = await bind(admin, "fits", "node-0000", gpus="6", run_seconds="1")
     second = await bind(admin, "too-much", "node-0000", gpus="3")
-    refused = await wait_for(admin, second, is_in("Failed"), within_s=10)
+    refused = await wait_for(admin, second, is_in("Failed"))
     assert refused["status"]["reason"] == "OutOfnvidia.com/gpu"
     assert "requested: 3, used: 6, capacity: 8" in refused["status"]["message"]
 
-    ended = await wait_for(admin, first, is_in("Succeeded"), within_s=10)
+    ended = await wait_for(admin, first, is_in("Succeeded"))
     assert main_state(ended)["terminated"]["exitCode"] == 0
     third = await bind(admin, "fits-now", "node-0000", gpus="8")
-    await wait_for(admin, third, is_in("Running"), within_s=10)
+    await wait_for(admin, third, is_in("Running"))
 
 
 async def test_kubectl_shows_the_log_and_follows_it_to_the_end(cluster: LocalCluster, admin: Client) -> None:
     path = await bind(admin, "talks", "node-0001", run_seconds="3", exit_code="7")
-    await wait_for(admin, path, is_in("Running"), within_s=10)
+    await wait_for(admin, path, is_in("Running"))
     first, last = logs(cluster, "talks", "--follow").splitlines()
     assert first.endswith("started on node-0001, runs for 3 s")
     assert last.endswith("with exit code 7")
     assert logs(cluster, "talks", "--tail=1").strip() == last
-    failed = await wait_for(admin, path, is_in("Failed"), within_s=10)
+    failed = await wait_for(admin, path, is_in("Failed"))
     assert main_state(failed)["terminated"]["reason"] == "Error"
 
 
@@ -87,13 +87,13 @@ async def test_a_deleted_pod_ends_before_it_goes_and_one_that_never_started_goes
 ) -> None:
     running = await bind(admin, "stops", "node-0001")
     stuck = await bind(admin, "stuck", "node-0001", image_pull="fail")
-    await wait_for(admin, running, is_in("Running"), within_s=10)
-    waits = await wait_for(admin, stuck, lambda pod: bool(pod["status"].get("containerStatuses")), within_s=10)
+    await wait_for(admin, running, is_in("Running"))
+    waits = await wait_for(admin, stuck, lambda pod: bool(pod["status"].get("containerStatuses")))
     assert main_state(waits)["waiting"]["reason"] in ("ErrImagePull", "ImagePullBackOff")
     for path in (running, stuck):
         await admin.delete(path)
     for path in (running, stuck):
-        await wait_gone(admin, path, within_s=5)
+        await wait_gone(admin, path)
 
 
 async def test_a_lost_node_becomes_unknown_and_catches_up_when_it_returns(cluster: LocalCluster, admin: Client) -> None:
@@ -101,7 +101,7 @@ async def test_a_lost_node_becomes_unknown_and_catches_up_when_it_returns(cluste
     ends = await bind(admin, "ends-unseen", "node-0002", run_seconds="5")
     deleted = await bind(admin, "deleted-unseen", "node-0002")
     for path in (ends, deleted):
-        await wait_for(admin, path, is_in("Running"), within_s=10)
+        await wait_for(admin, path, is_in("Running"))
     await admin.patch(node, {"metadata": {"annotations": {LOST: "true"}}}, MERGE)
     await wait_for(admin, node, is_node_ready("Unknown"), within_s=60)
     late = await bind(admin, "bound-unseen", "node-0002")
@@ -110,20 +110,20 @@ async def test_a_lost_node_becomes_unknown_and_catches_up_when_it_returns(cluste
     assert "deletionTimestamp" in (await admin.get(deleted))["metadata"]
 
     await admin.patch(node, {"metadata": {"annotations": {LOST: None}}}, MERGE)
-    await wait_for(admin, node, is_node_ready("True"), within_s=10)
-    ended = main_state(await wait_for(admin, ends, is_in("Succeeded"), within_s=10))["terminated"]
+    await wait_for(admin, node, is_node_ready("True"))
+    ended = main_state(await wait_for(admin, ends, is_in("Succeeded")))["terminated"]
     assert seconds_from_time(ended["finishedAt"]) - seconds_from_time(ended["startedAt"]) == 5
-    await wait_gone(admin, deleted, within_s=10)
-    await wait_for(admin, late, is_in("Running"), within_s=10)
+    await wait_gone(admin, deleted)
+    await wait_for(admin, late, is_in("Running"))
 
 
 async def test_killed_kubelets_start_again_without_disturbing_what_runs(cluster: LocalCluster, admin: Client) -> None:
     path = await bind(admin, "outlives", "node-0001", gpus="5", run_seconds="12")
-    await wait_for(admin, path, is_in("Running"), within_s=10)
+    await wait_for(admin, path, is_in("Running"))
     await cluster.kill(KUBELETS, signal.SIGKILL)
     waiting = await bind(admin, "too-much-beside-it", "node-0001", gpus="4")
     await cluster.start(KUBELETS)
 
-    await wait_for(admin, waiting, is_in("Failed"), within_s=10)
-    ended = main_state(await wait_for(admin, path, is_in("Succeeded"), within_s=20))["terminated"]
+    await wait_for(admin, waiting, is_in("Failed"))
+    ended = main_state(await wait_for(admin, path, is_in("Succeeded")))["terminated"]
     assert seconds_from_time(ended["finishedAt"]) - seconds_from_time(ended["startedAt"]) == 12

@@ -29,6 +29,7 @@ from coda_lab.local.startup import running_cluster
 from coda_lab.local.supervisor import ClusterState
 from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.spec import ClusterSpec
+from tests.e2e.jobs import PATIENCE_S
 from tests.e2e.scheduling import QUICK_LEASE
 
 pytestmark = pytest.mark.e2e
@@ -89,7 +90,7 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 
 async def all_gone(folder: Path) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while processes_of(folder) or is_there(folder):
             await asyncio.sleep(0.05)
 
@@ -147,7 +148,7 @@ async def test_a_killed_supervisor_takes_all_with_it_and_the_next_up_works(coda_
     pinned = [os.pidfd_open(part.process.pid) for part in before.parts if part.process]
     os.kill(before.supervisor.pid, signal.SIGKILL)
     for descriptor in pinned:
-        assert select.select([descriptor], [], [], 15)[0] == [descriptor]
+        assert select.select([descriptor], [], [], PATIENCE_S)[0] == [descriptor]
         os.close(descriptor)
     assert processes_of(coda_local.folder) == {}
     assert coda_local.run("status")[0] == 1
@@ -155,25 +156,17 @@ async def test_a_killed_supervisor_takes_all_with_it_and_the_next_up_works(coda_
     assert coda_local.state().supervisor != before.supervisor
 
 
-@pytest.mark.parametrize(
-    ("part_name", "options"),
-    [
-        ("kube-scheduler", ["--nodes", "", "--no-coda"]),
-        ("agent-0", ["--nodes", "1x8x16", "--racks", "1", "--no-coda", "--agents", "all"]),
-    ],
-)
-async def test_a_part_that_is_killed_is_started_again(
-    coda_local: CommandLine, part_name: str, options: list[str]
-) -> None:
-    assert coda_local.run("up", *options)[0] == 0
-    before = next(part for part in coda_local.state().parts if part.name == part_name)
-    assert before.process is not None
-    os.kill(before.process.pid, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while coda_local.run("status")[0] != 0 or before in coda_local.state().parts:
-            await asyncio.sleep(0.2)
-    after = next(part for part in coda_local.state().parts if part.name == part_name)
-    assert (after.restarts, after.port) == (1, before.port)
+async def test_a_part_that_is_killed_is_started_again(coda_local: CommandLine) -> None:
+    assert coda_local.run("up", "--nodes", "1x8x16", "--racks", "1", "--no-coda", "--agents", "all")[0] == 0
+    for killed in ("kube-scheduler", "agent-0"):
+        before = next(part for part in coda_local.state().parts if part.name == killed)
+        assert before.process is not None
+        os.kill(before.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while coda_local.run("status")[0] != 0 or before in coda_local.state().parts:
+                await asyncio.sleep(0.2)
+        after = next(part for part in coda_local.state().parts if part.name == killed)
+        assert (after.restarts, after.port) == (1, before.port)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +257,7 @@ async def test_the_forwarder_follows_the_leader() -> None:
             pods = await admin.list_pages("/api/v1/namespaces/coda-system/pods", LEADER)
             (leader,) = [pod["metadata"]["name"].removeprefix("coda-") for pod in pods["items"]]
             await cluster.kill(leader)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await answers(session, url):
                     await asyncio.sleep(0.1)
             assert not cluster.is_running(leader)

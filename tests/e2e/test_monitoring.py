@@ -88,7 +88,7 @@ async def prometheus(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Pro
     process = processes.start(argv, environ=dict(os.environ), log=tmp_path / "prometheus.log", folder=tmp_path)
     try:
         url = f"http://{LOOPBACK}:{port}"
-        await wait_until(lambda: answers_ok(f"{url}/-/ready"), within_s=30)
+        await wait_until(lambda: answers_ok(f"{url}/-/ready"))
         async with aiohttp.ClientSession() as session:
             yield Prometheus(url, session)
     finally:
@@ -146,7 +146,7 @@ async def every_part_is_scraped(cluster: LocalCluster, prometheus: Prometheus) -
         found = (await prometheus.ask("query", query="up == 1"))["result"]
         return len(found) == len(parts(cluster))
 
-    await wait_until(are_up, within_s=30)
+    await wait_until(are_up)
 
 
 async def work(user: Client, admin: Client) -> None:
@@ -192,7 +192,7 @@ async def idle_gpus_belong_to_nobody(prometheus: Prometheus) -> None:
         found = (await prometheus.ask("query", query="count by (pod) (coda_gpu_memory_used_bytes)"))["result"]
         return {one["metric"].get("pod", "") for one in found} == {"", "runs-0-1-0", "runs-1-1-0"}
 
-    await wait_until(are_named, within_s=30)
+    await wait_until(are_named)
 
 
 async def nothing_is_wrong(prometheus: Prometheus) -> None:
@@ -213,10 +213,10 @@ async def the_loss_of_the_planner_is_seen(cluster: LocalCluster, prometheus: Pro
         return not await absent()
 
     extenders = [name for name in parts(cluster) if name.startswith("extender-")]
-    await wait_until(present, within_s=15)
+    await wait_until(present)
     for name in extenders:
         await cluster.kill(name)
-    await wait_until(absent, within_s=15)
+    await wait_until(absent)
     for name in extenders:
         await cluster.start(name)
-    await wait_until(present, within_s=30)
+    await wait_until(present)

@@ -55,7 +55,7 @@ async def test_a_job_shows_its_progress_and_ends_once_it_has_converged(
     assert done["message"].startswith("the loss has not improved by 0.1 % for 2 epochs, since 0.5 in epoch 1")
     assert done["failures"] == 0
 
-    await wait_for_phase(user, silent, "Running", within_s=30)
+    await wait_for_phase(user, silent, "Running")
     (pod,) = await pods_of(user, silent)
     assert "coda-job" not in {volume["name"] for volume in pod["spec"].get("volumes") or ()}
     assert "progress" not in (await user.get(job_path(silent)))["status"]

@@ -21,7 +21,7 @@ from coda_lab.install import wait_until_jobs_are_taken
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, submit, wait_for, wait_for_pending, wait_for_phase, wait_gone
+from tests.e2e.jobs import PATIENCE_S, job_json, submit, wait_for, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +37,7 @@ async def test_nobody_plans_with_older_definitions(cluster: LocalCluster, user: 
     try:
         for part in ("extender-0", "extender-1"):
             cluster.launch(part)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while "not leading: the API server does not know" not in cluster.log_path("extender-0").read_text():
                 await asyncio.sleep(0.2)
         job = await submit(user, job_json("waits", run_s=0.2))
@@ -47,7 +47,7 @@ async def test_nobody_plans_with_older_definitions(cluster: LocalCluster, user: 
         assert "placement" not in found["status"]
     finally:
         await install.apply_all(admin, definitions)
-    await wait_for_phase(user, job, "Succeeded", within_s=40)
+    await wait_for_phase(user, job, "Succeeded")
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ async def test_what_a_restored_backup_brings_back_is_there_again(restorable: Loc
             await _insist(admin, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
         await wait_until_jobs_are_taken(user)
         third = await submit(user, job_json("third", replicas=2, gpus=8, run_s=0.2))
-        await wait_for_pending(user, third, "InsufficientGPUs", within_s=30)
+        await wait_for_pending(user, third, "InsufficientGPUs")
         assert (await user.get(job_path(first)))["status"]["phase"] == "Running"
         await user.delete(job_path(first))
-        await wait_for_phase(user, third, "Succeeded", within_s=40)
-        await wait_for(user, job_path(third), lambda job: job["status"]["attempt"] == 1, within_s=1)
+        await wait_for_phase(user, third, "Succeeded")
+        await wait_for(user, job_path(third), lambda job: job["status"]["attempt"] == 1)
 
 
 async def _insist(admin: Client, item: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.accounts import Asker, asking
@@ -31,13 +32,24 @@ from tests.e2e.cpu_jobs import (
     wait_until_bound,
     wait_until_empty,
 )
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for, wait_for_phase
+from tests.e2e.jobs import (
+    PATIENCE_S,
+    job_json,
+    jobs_path,
+    pods_of,
+    submit,
+    wait_for,
+    wait_for_pending,
+    wait_for_phase,
+    wait_gone,
+)
 from tests.e2e.policy_cases import key
 from tests.e2e.scheduling import QUICK_LEASE
 from tests.e2e.trick_cases import CORRECTED, REFUSED, TOO_LARGE, opted_out
 
 pytestmark = pytest.mark.e2e
 
+VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 ARRAYS = {
     "CODA_SCHEDULING_POLICY": "coda",
     "CODA_ARRAY_LARGE_SHARE": "0.5",
@@ -56,14 +68,13 @@ async def scene(cluster: LocalCluster) -> None:
             admin,
             "/api/v1/namespaces/coda-system/configmaps/coda-pool-nodes-0",
             lambda item: "\n" in (item.get("data") or {}).get("names", ""),
-            within_s=10,
         )
         await admin.create(PODS, pod_json("waits", cpu="1000"))
         await admin.create(PODS, pod_json("runs"))
         await admin.create(PODS, opted_out("outside"))
         job = await submit(admin, job_json("train", namespace=BATCH, run_s=None))
         await wait_for_phase(admin, job, "Running")
-        await wait_for(admin, f"{PODS}/runs", is_bound, within_s=20)
+        await wait_for(admin, f"{PODS}/runs", is_bound)
 
 
 @pytest.fixture
@@ -114,9 +125,9 @@ async def test_whatever_asks_for_too_much_is_counted_and_told_so(
         answer = await asker.ask(ANN, "POST", PODS, pod_json(f"large-{number}", **spec), for_real=True)
         assert answer.status == 201, answer
     await admin.create(PODS, pod_json("small"))
-    await wait_for(admin, f"{PODS}/small", is_bound, within_s=20)
+    await wait_for(admin, f"{PODS}/small", is_bound)
     told: dict[str, str] = {}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(told) < len(TOO_LARGE):
             told = await why_pods_wait(admin)
             await asyncio.sleep(0.2)
@@ -146,7 +157,7 @@ async def test_a_service_label_keeps_no_borrowed_cores(
         change = {"metadata": {"labels": {key("service"): "true"}}}
         assert (await asker.ask(ANN, "PATCH", f"{PODS}/{name}", change, for_real=True)).status == 200
     gang = await submit(user, job_json("gang", gpus=8, replicas=2, run_s=None, spec={"cpusPerReplica": 24}))
-    await wait_for_phase(user, gang, "Running", within_s=20)
+    await wait_for_phase(user, gang, "Running")
     gone = {name_of(pod) for pod in pods} - {name_of(pod) for pod in await all_pods(admin) if is_bound(pod)}
     assert gone
     assert gone <= borrowers
@@ -170,6 +181,33 @@ async def time_of_a_new_pod(asker: Asker) -> str:
     return str(answer.item["metadata"]["creationTimestamp"])
 
 
+@pytest.mark.parametrize("policy", ["Orphan", "Background"])
+async def test_pods_that_outlive_their_job_keep_its_quota(
+    emptied: None, asker: Asker, admin: Client, policy: str
+) -> None:
+    """Ann deletes her job, whose pod runs on: without an owner, or because it takes an hour to end."""
+    kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "VirtualCluster", "metadata": {"name": "ann"}}
+    await admin.create(
+        VIRTUAL_CLUSTERS, kind | {"spec": {"namespaces": [BATCH], "quota": {"gpus": 2}, "mayBorrow": False}}
+    )
+    try:
+        slow = job_json("first", namespace=BATCH, gpus=2, run_s=None, simulated={"stop-seconds": "3600"})
+        slow["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
+        first = await submit(admin, slow)
+        await wait_for_phase(admin, first, "Running")
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
+        assert (await asker.ask(ANN, "DELETE", job_path(first), options, for_real=True)).status == 200
+        if policy == "Orphan":
+            await wait_gone(admin, job_path(first))
+        again = await submit(admin, job_json("again", namespace=BATCH, gpus=2, run_s=None))
+        await wait_for_pending(admin, again, "VirtualClusterFull")
+        for pod in await pods_of(admin, first):
+            await admin.delete(f"{PODS}/{name_of(pod)}", grace_s=0)
+        await wait_for_phase(admin, again, "Running")
+    finally:
+        await admin.delete(f"{VIRTUAL_CLUSTERS}/ann")
+
+
 async def test_neither_a_high_class_nor_a_new_pod_goes_first(emptied: None, asker: Asker, admin: Client) -> None:
     """The class is above `CODA_PRIORITY_LIMIT`. Who deletes a pod that waits, and makes it again, is last."""
     highest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "highest"}}
@@ -185,7 +223,7 @@ async def test_neither_a_high_class_nor_a_new_pod_goes_first(emptied: None, aske
         assert (await asker.ask(ANN, "POST", PODS, pod, for_real=True)).status == 201
     assert (await asker.ask(ANN, "DELETE", f"{PODS}/again", None, for_real=True)).status == 200
     made = await admin.get(f"{PODS}/high")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while made["metadata"]["creationTimestamp"] >= await time_of_a_new_pod(asker):
             await asyncio.sleep(0.1)  # the API server counts whole seconds
     assert (await asker.ask(ANN, "POST", PODS, pod_json("again", cpu="8"), for_real=True)).status == 201

@@ -1,4 +1,4 @@
-"""Upgrade in place: operator and extender of an earlier commit are replaced under 50 running and 50 waiting jobs.
+"""Upgrade in place: operator and extender of an earlier commit are replaced under jobs that run and jobs that wait.
 
 The earlier commit is the last but one that changed what runs in a cluster; CODA_UPGRADE_FROM names another.
 """
@@ -25,8 +25,9 @@ from coda_lab.host.paths import crds, manifests
 from coda_lab.install import apply_all, objects_in
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_pending, wait_for_phase
+from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, submit, wait_for_pending, wait_for_phase
 from tests.e2e.scheduling import QUICK_LEASE
+from tests.lengths import LONG
 
 pytestmark = pytest.mark.e2e
 
@@ -34,8 +35,12 @@ ROOT = Path(__file__).parents[2]
 RUNS_IN_A_CLUSTER = ("core/coda", "core/coda_kube", "operator", "scheduler_extender", "crds", "deploy/manifests")
 EXTENDERS, OPERATORS = ("extender-0", "extender-1"), ("operator-0",)
 PARTS = (*EXTENDERS, *OPERATORS)
+NODES, SINGLES, GANGS, WAITING = ("8x8x48", 36, 14, 50) if LONG else ("4x8x48", 12, 10, 20)
+"""Single jobs and gangs of two take all GPUs; in the long version 50 jobs run and 50 wait."""
+
+AT_ONCE = 24 if LONG else 12  # of 32 or 16 gangs of two that have room: one whose placement cannot be written goes last
 SPEC = ClusterSpec(
-    nodes="8x8x48", racks=2, stopped=frozenset(PARTS), environ_by_part={part: dict(QUICK_LEASE) for part in PARTS}
+    nodes=NODES, racks=2, stopped=frozenset(PARTS), environ_by_part={part: dict(QUICK_LEASE) for part in PARTS}
 )
 POLICIES = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
@@ -44,8 +49,6 @@ POLICIES = {
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
 STAMPS = "coda-training-job-users"
-SINGLES, GANGS, WAITING = 36, 14, 50  # 36 + 14 x 2 ranks take all 64 GPUs
-AT_ONCE = 24  # of 32 gangs of two that have room: one whose placement could not be written goes after the next
 
 
 def git(*words: str) -> bytes:
@@ -110,7 +113,7 @@ async def remove_policies(admin: Client, *, beyond: Path) -> None:
 
 async def wait_until_unstamped(admin: Client) -> None:
     """The API server learns of policies within a moment; an earlier commit's refuse the stamp of today's."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(Rejected):
                 made = await admin.create(jobs_path(), job_json("probe"), {"dryRun": "All"})
@@ -120,7 +123,7 @@ async def wait_until_unstamped(admin: Client) -> None:
 
 
 async def submit_all(user: Client) -> tuple[list[str], list[str]]:
-    """50 jobs that take every GPU, running; and 50 gangs that wait, the one queued first first."""
+    """Jobs that take every GPU, running; and gangs that wait, the one queued first first."""
     jobs = [job_json(f"single-{number:02}", run_s=3600) for number in range(SINGLES)]
     jobs += [job_json(f"gang-{number:02}", replicas=2, run_s=3600) for number in range(GANGS)]
     running = [await submit(user, job) for job in jobs]
@@ -129,7 +132,7 @@ async def submit_all(user: Client) -> tuple[list[str], list[str]]:
     wait = [await submit(user, job_json(f"waits-{number:02}", replicas=2, run_s=3600)) for number in range(WAITING)]
     queued: dict[str, str] = {}
     for job in wait:
-        item = await wait_for_pending(user, job, "InsufficientGPUs", within_s=30)
+        item = await wait_for_pending(user, job, "InsufficientGPUs")
         queued[job] = item["status"]["queuedTime"]
     return running, sorted(wait, key=lambda job: (queued[job], job))
 
@@ -174,7 +177,7 @@ class Upgrade:
         ended, first = self.running.pop(), self.waiting.pop(0)
         await self._user.delete(job_path(ended))
         self._started.append(first)
-        started = await wait_for_phase(self._user, first, "Running", within_s=30)
+        started = await wait_for_phase(self._user, first, "Running")
         queued, _ = self._before.pop(first.split("/")[1])
         assert started["status"]["queuedTime"] == queued["queuedTime"]
         assert started["status"]["attempt"] == 1

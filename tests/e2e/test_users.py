@@ -33,7 +33,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_bound,
     wait_until_empty,
 )
-from tests.e2e.jobs import job_json, jobs_path, pods_of, wait_for, wait_for_phase
+from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, pods_of, wait_for, wait_for_phase
 from tests.e2e.policy_cases import (
     BATCH_JOBS,
     CRON_JOBS,
@@ -233,7 +233,7 @@ async def test_what_is_older_than_the_stamps_gets_none_later(asker: Asker, admin
 
 async def until_stamped(asker: Asker, path: str, item: Json, expected: str | None) -> None:
     """The API server learns of a label within a moment."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while stamps((await asker.ask(ANN, "POST", path, item)).item) != {expected}:
             await asyncio.sleep(0.05)  # only the next answer tells
 
@@ -324,7 +324,7 @@ async def test_shares_are_fair_between_users_of_one_namespace(asker: Asker, admi
     running = [pod for pod in await wait_until_bound(admin, 4) if pod["spec"].get("nodeName")]
     await create(asker, BOB, pod_json("bob", cpu="8"))
     await admin.delete(f"{PODS}/{name_of(running[0])}")
-    await wait_for(admin, f"{PODS}/bob", lambda pod: bool(pod["spec"].get("nodeName")), within_s=20)
+    await wait_for(admin, f"{PODS}/bob", lambda pod: bool(pod["spec"].get("nodeName")))
     assert sum(bool(pod["spec"].get("nodeName")) for pod in await all_pods(admin)) <= 5
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -185,6 +185,33 @@ def test_a_script_hears_the_file_stop(tmp_path: Path) -> None:
         (tmp_path / "stop").touch()
         told, _ = process.communicate(timeout=30)
         assert (told, process.returncode) == ("saved\n", 0)
+
+
+ANNOUNCED = "id=plan-7\ncause=Migrate\nnotice_s=42\n"
+
+
+def test_a_save_after_the_announcement_is_its_answer(tmp_path: Path) -> None:
+    with running(LOOP.replace("coda_job.saved(41)", "coda_job.saved(coda_job.notice())"), tmp_path) as process:
+        (tmp_path / ".part").write_text(ANNOUNCED)
+        (tmp_path / ".part").replace(tmp_path / "stop")
+        told, _ = process.communicate(timeout=30)
+        assert (told, process.returncode) == ("saved\n", 0)
+    assert said(tmp_path) == JobReport(saved_step=42, answer="plan-7")
+
+
+def test_a_save_that_was_under_way_when_it_came_is_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "stop").write_text(ANNOUNCED)
+    run("coda_job.saved(3)", tmp_path)
+    assert said(tmp_path) == JobReport(saved_step=3)
+    run("coda_job.stopping()\ncoda_job.saved()", tmp_path)  # no step was ever reported
+    assert said(tmp_path) == JobReport(answer="plan-7")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.write_bytes(b"\xff" * 9000)])
+def test_a_file_stop_of_another_kind_says_no_more_than_that(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "stop")
+    assert run("print(coda_job.stopping(), coda_job.notice())\ncoda_job.saved(3)", tmp_path) == "True None\n"
+    assert said(tmp_path) == JobReport(saved_step=3)
 
 
 def test_a_handler_that_was_there_is_called_too(tmp_path: Path) -> None:

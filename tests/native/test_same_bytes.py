@@ -10,7 +10,20 @@ from pathlib import Path
 
 import pytest
 
-STUDY = ("--policy", "all", "--limit", "150", "--max-duration", "6h", "--compress", "4", "--cluster", "2x4x28,1x0x32")
+STUDY = (
+    "--policy",
+    "all",
+    "--jobs",
+    "1",
+    "--limit",
+    "150",
+    "--max-duration",
+    "6h",
+    "--compress",
+    "4",
+    "--cluster",
+    "2x4x28,1x0x32",
+)
 
 pytestmark = pytest.mark.skipif(os.environ.get("CODA_COMPILED") != "1", reason="for the compiled core: make compiled")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
-from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds, whole_from_quantity
 from tests.operator_tests.fake_cluster import JOBS, LEASE, NODES, PODS, FakeCluster, clock
 
 EPOCH = 7
@@ -24,6 +24,7 @@ class RestOfCluster:
     api: FakeCluster
     run_s: Callable[[int, int], float] = lambda attempt, rank: 1.0
     exit_code: Callable[[int, int], int | None] = lambda attempt, rank: 0
+    needs_gib: int = 0  # of memory: rank 1 is killed where its limit is lower
     plans: bool = True
     binds: bool = True
     moves_pods: bool = True  # False: a test does it
@@ -81,7 +82,10 @@ class RestOfCluster:
         elif node and status["phase"] == "Running":
             attempt, rank = int(metadata["labels"][LABEL_ATTEMPT]), int(metadata["labels"][LABEL_RANK])
             code = self.exit_code(attempt, rank)
-            if code is not None:
+            limit = (pod["spec"]["containers"][0]["resources"]["limits"]).get("memory")
+            if rank == 1 and limit and whole_from_quantity(limit) < self.needs_gib << 30:
+                self._change(path, kill_for_memory, after_s=self.run_s(attempt, rank))
+            elif code is not None:
                 self._change(path, END_BY_CODE[code], after_s=self.run_s(attempt, rank))
 
     def _change(self, path: str, change: Callable[[Json], None], *, after_s: float) -> None:
@@ -134,6 +138,11 @@ def finish(pod: Json, code: int) -> None:
     pod["status"] |= {"phase": "Failed" if code else "Succeeded", "containerStatuses": [main]}
 
 
+def kill_for_memory(pod: Json) -> None:
+    finish(pod, 137)
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+
+
 def stop(pod: Json) -> None:
     """What the kubelet does after a deletion was asked for."""
     pod["metadata"]["stopped"] = True
@@ -147,7 +156,7 @@ async def rest_of_cluster(api: FakeCluster, *, nodes: int = 4, **behaviour: obje
     """Nodes n0, n1, ..., the planner's Lease, and everybody at work until the block ends."""
     for number in range(nodes):
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": time_from_seconds(clock())}
-        allocatable = {"nvidia.com/gpu": "8", "cpu": "48"}
+        allocatable = {"nvidia.com/gpu": "8", "cpu": "48", "memory": "128Gi"}
         status = {"conditions": [ready], "allocatable": allocatable}
         api.set(NODES, {"metadata": {"name": f"n{number}"}, "status": status})
     api.set(LEASE.rsplit("/", 1)[0], {"metadata": {"name": "coda-planner"}, "spec": {"leaseTransitions": EPOCH}})

@@ -10,7 +10,8 @@ import pytest
 from coda.errors import Outage
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
-from coda_operator.reconcile.rank_logs import ALL_LIMIT_S
+from coda_kube.objects.names import ANNOTATION_USER
+from coda_operator.reconcile.failures.rank_logs import ALL_LIMIT_S
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -53,6 +54,8 @@ async def test_a_deterministic_failure_stops_at_once_and_says_why() -> None:
         "retry": "no",
         "decision": "it is not tried again: add the package to the image, or mend PYTHONPATH and its version",
         "repeats": 1,
+        "time": status["completionTime"],
+        "signature": "Import error: modulenotfounderror: no module named 'apex'",
     }
 
 
@@ -125,3 +128,43 @@ async def test_logs_that_never_come_hold_up_a_job_for_a_bounded_time() -> None:
         job = api.submit()
         await api.until(lambda: "failure" in api.status(job), timeout_s=3 * ALL_LIMIT_S)
         assert api.status(job)["failure"]["unread"] == "the log of rank 1 could not be read: no time was left"
+
+
+def fails_by_log(api: FakeCluster, log: bytes) -> None:
+    api.log_of = lambda pod: log if pod.endswith("-1") else b""
+
+
+async def test_three_stopped_jobs_of_a_user_stop_the_next_at_its_first_failure_also_after_a_restart() -> None:
+    """The new operator knows nothing but the objects. Another user's job is tried as its class allows."""
+    api = FakeCluster()
+    fails_by_log(api, printed("Segmentation fault (core dumped)"))
+    async with rest_of_cluster(api, exit_code=ends(139)):
+        async with operator(api):
+            for name in ("a", "b", "c"):
+                assert (await reaches(api, submitted(api, name, "ann"), "Failed", attempt=2))["failures"] == 2
+        async with operator(api):
+            fourth = await reaches(api, submitted(api, "d", "ann"), "Failed")
+            other = await reaches(api, submitted(api, "e", "bob"), "Failed", attempt=2)
+    assert (fourth["attempt"], fourth["failure"]["cutShort"]) == (1, True)
+    assert fourth["failure"]["alike"] == {"jobs": 3, "names": ["default/c", "default/b", "default/a"]}
+    assert "3 other jobs of this user stopped so within a day" in fourth["message"]
+    assert "alike" not in other["failure"]
+
+
+async def test_a_user_who_deletes_the_failed_jobs_starts_afresh() -> None:
+    api = FakeCluster()
+    fails_by_log(api, printed("Segmentation fault (core dumped)"))
+    async with rest_of_cluster(api, exit_code=ends(139)), operator(api):
+        paths = [submitted(api, name, "ann") for name in ("a", "b", "c")]
+        for path in paths:
+            await reaches(api, path, "Failed", attempt=2)
+        await api.delete(paths[0])
+        await api.until(lambda: not api.exists(paths[0]), timeout_s=60)
+        fourth = await reaches(api, submitted(api, "d", "ann"), "Failed", attempt=2)
+    assert (fourth["failure"]["alike"]["jobs"], "cutShort" in fourth["failure"]) == (2, False)
+
+
+def submitted(api: FakeCluster, name: str, user: str) -> str:
+    path = api.submit(name)
+    api.change(path, lambda job: job["metadata"].setdefault("annotations", {}).update({ANNOTATION_USER: user}))
+    return path

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 from tests.deploy.images import FOLDERS, instructions
 from tests.surface.programs import joined
 from tests.surface.sources import ROOT, Unknown, in_packages, value
@@ -27,7 +27,7 @@ FOUR_RUNS = ("--policy", "coda", "--policy", "fifo-skip", "--seed", "1", "--seed
 
 def commands() -> set[str]:
     """Every command with its options, the options of the other programs, and what images and make start."""
-    found = set(_command(typer.main.get_command(app), "coda"))
+    found = set(_command(typer.main.get_command(command_line()), "coda"))
     found |= {f"{module.package} takes {line}" for module in in_packages() for line in _arguments(module)}
     for folder in FOLDERS.values():
         lines = [line for line in instructions(folder) if line.startswith(("ENTRYPOINT ", "USER ", "ENV "))]
@@ -89,7 +89,7 @@ def simulation_files(folder: Path) -> set[str]:
 
 def _files(folder: Path, options: tuple[str, ...]) -> Iterator[str]:
     words = ["simulate", "--trace", str(TRACE), "--cluster", "4x8x48", *options, "--out", str(folder)]
-    ended = CliRunner().invoke(app, words)
+    ended = CliRunner().invoke(command_line(), words)
     assert ended.exit_code == 0, ended.output
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -118,7 +118,7 @@ def _choices() -> Iterator[str]:
     """The policies, their parts, and the profile sets, as refusals name them."""
     for option in ("--policy", "--without", "--profiles"):
         words = ["simulate", "--trace", str(TRACE), "--cluster", "4x8x48", option, "unheard-of"]
-        ended = CliRunner().invoke(app, words, env={"COLUMNS": "1000"})
+        ended = CliRunner().invoke(command_line(), words, env={"COLUMNS": "1000"})
         assert ended.exit_code == 2, ended.output
         named = re.split(r"choose (?:one )?of|parts are", " ".join(ended.stderr.split()))[1]
         yield from (f"{option} {each.removeprefix('or ')}" for each in named.strip().split(", "))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.lifecycle.state import StopAnswer
 from coda.wording import listed, moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
+from coda_cli.explain.failure import failure_sentences
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import Waiting
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
@@ -23,6 +25,16 @@ from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.quantities import seconds_from_time
+from coda_sim.durations import duration_from_seconds
+
+HOW: Final[Mapping[str, str]] = {
+    StopAnswer.UNASKED.value: "It had no notice",
+    StopAnswer.SAVED.value: "It said that it had saved",
+    StopAnswer.EXITED.value: "It ended by itself when it was told",
+    StopAnswer.LATE.value: "It did not answer within its notice",
+    StopAnswer.CUT_SHORT.value: "It lost a pod or node within its notice",
+}
 
 KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
 
@@ -67,11 +79,13 @@ class Explained:
     name: str = ""
     phase: str = ""
     nodes: tuple[str, ...] = ()
+    failure: Json = field(default_factory=dict)  # `status.failure`
 
     def as_json(self) -> Json:
         """For programs."""
         if self.line is None:
-            return {"name": self.name, "waits": False, "phase": self.phase, "nodes": list(self.nodes)}
+            why = {"failure": self.failure} if self.failure else {}
+            return {"name": self.name, "waits": False, "phase": self.phase, "nodes": list(self.nodes), **why}
         place = {"position": self.position, "of": self.of, "advice": advice_for(self.line.code)}
         return {"waits": True, **self.line.as_json(), **place}
 
@@ -89,7 +103,10 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
             sentences = tuple(sentences_of(line, position, len(lines), time.time()))
             return Explained(sentences=sentences, line=line, position=position, of=len(lines))
     if kind in ("", "trainingjob", "tj"):
-        return _of_a_started(await _training_job(client, namespace, plain))
+        job = await _training_job(client, namespace, plain)
+        failed = (job.get("status") or {}).get("failure")
+        others = await client.list_pages(f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs") if failed else {}
+        return _of_a_started(job, others.get("items") or ())
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
 
 
@@ -125,11 +142,26 @@ async def _training_job(client: Client, namespace: str, name: str) -> Json:
         raise InvalidInput(f"there is no TrainingJob {name} in namespace {namespace}") from error
 
 
-def _of_a_started(job: Json) -> Explained:
+def _of_a_started(job: Json, others: Iterable[Json]) -> Explained:
     status, metadata = job.get("status") or {}, job["metadata"]
     nodes = sorted(set((status.get("placement") or {}).get("nodes") or ()))
     where = f" on {', '.join(nodes)}" if nodes else ""
     said = f": {status['message']}" if status.get("message") else ""
+    if due_s := seconds_from_time(status.get("stopDeadline")):
+        said += f", at {moment_text(due_s)} at the latest"
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
-    return Explained(sentences=(sentence,), name=name, phase=phase, nodes=tuple(nodes))
+    why = (*failure_sentences(job, others, time.time()), *_of_stops(status))
+    failure = status.get("failure") or {}
+    return Explained(sentences=(sentence, *why), name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+
+
+def _of_stops(status: Json) -> Iterator[str]:
+    """Yield how it was stopped for another job, and what that cost."""
+    stop = status.get("lastStop")
+    if not stop:
+        return
+    lost_s = float(stop.get("lostSeconds") or 0)
+    lost = f"it lost {duration_from_seconds(lost_s)} of work" if lost_s else "no work was lost"
+    how = HOW.get(str(stop.get("answer")), "")
+    yield f"Attempt {stop['attempt']} was stopped so that {stop['by']} got its room. {how}; {lost}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from coda.model import Phase, WaitCode
-from coda.wording import amounts_text, counted
+from coda.wording import amounts_text, counted, listed, moment_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
@@ -55,9 +55,31 @@ def queue_of(jobs: Iterable[Item], pods: Iterable[Item], events: Iterable[Item])
     """Return everything that waits: higher priority first, then who has waited longest, then by name.
 
     The planner's policy may try them in another order: shares of users and arrays count too."""
-    lines = [line for job in jobs if (line := line_of(job)) is not None]
+    jobs = [*jobs]
+    leaving = _leaving(jobs)
+    lines = [_with_leaving(line, leaving) for job in jobs if (line := line_of(job)) is not None]
     lines += _lines_of_pods(pods, [*events])
     return sorted(lines, key=lambda line: (-line.priority, line.since_s, line.name))
+
+
+def _leaving(jobs: Iterable[Item]) -> dict[str, list[str]]:
+    """Who was told to save and end, and until when, by the job that gets the capacity."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        metadata, status = job["metadata"], job.get("status") or {}
+        stop, due_s = (status.get("placement") or {}).get("stop") or {}, seconds_from_time(status.get("stopDeadline"))
+        if stop.get("by") and due_s:
+            who = f"{metadata['namespace']}/{metadata['name']} (told to save and end by {moment_text(due_s)})"
+            found.setdefault(str(stop["by"]), []).append(who)
+    return found
+
+
+def _with_leaving(line: Waiting, leaving: Mapping[str, list[str]]) -> Waiting:
+    """A placed job with those whose end it waits for."""
+    who = leaving.get(line.name, [])
+    if line.code != PLACED or not who:
+        return line
+    return replace(line, message=f"{line.message}, once it is left by {listed(sorted(who))}")
 
 
 def line_of(job: Item) -> Waiting | None:

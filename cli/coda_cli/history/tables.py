@@ -50,7 +50,7 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
         ),
         WordTable(
             title="Owners",
-            columns=("owner", "jobs", "wait p50", "wait p90", "GPU-hours", "utilisation"),
+            columns=("owner", "jobs", "wait p50", "wait p90", "GPU-hours", "lost by stops", "utilisation"),
             rows=tuple(_owner(row) for row in report.owners[:top]),
         ),
     )
@@ -102,7 +102,8 @@ def _failure(row: FailureRow) -> tuple[str, ...]:
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:
-    return (row.owner, f"{row.jobs:,}", _time(row.wait_p50_s), _time(row.wait_p90_s), _hours(row.gpu_s), _use(row.use))
+    times = (_time(row.wait_p50_s), _time(row.wait_p90_s))
+    return (row.owner, f"{row.jobs:,}", *times, _hours(row.gpu_s), _hours(row.lost_gpu_s), _use(row.use))
 
 
 def _time(seconds: float) -> str:

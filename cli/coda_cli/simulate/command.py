@@ -140,6 +140,10 @@ def simulate_command(
         float,
         typer.Option(help="Share of GPU jobs that have checkpoints, 0 to 1: only these are stopped for other jobs."),
     ] = 1.0,
+    save_every: Annotated[
+        str | None,
+        typer.Option(help="GPU jobs that resume save so often, and lose the rest [default: they are told, and save]."),
+    ] = None,
     restart_aborted: Annotated[bool, typer.Option("--restart-aborted", hidden=True)] = False,
     warmup: Annotated[
         str | None, typer.Option(help="Measure from this time on [default: 1d if submissions span 10 days, else 0].")
@@ -193,7 +197,11 @@ def simulate_command(
             divides_from_history=auto_division,
             planner=PolicyConfig(locality=locality_from_text(prefer), arrays=ArraysConfig(takes_back=take_back)),
             seed=0,
-            costs=replace(COSTS_BY_SETTING[costs], resuming_gpu_jobs=resumable),
+            costs=replace(
+                COSTS_BY_SETTING[costs],
+                resuming_gpu_jobs=resumable,
+                save_every_s=0.0 if save_every is None else seconds_from_duration(save_every),
+            ),
             warmup_s=None if warmup is None else seconds_from_duration(warmup),
             drain_s=0.0 if drain is None else seconds_from_duration(drain),
         )
@@ -250,6 +258,7 @@ def _study(
         "racks": shape.racks,
         "costs": costs.value,
         "resumable": template.costs.resuming_gpu_jobs,
+        "save_every_s": template.costs.save_every_s,
         "config": _digest(template),
         "warmup_s": warmup_s,
         "drain_s": template.drain_s,

@@ -99,6 +99,8 @@ def title_of(head: dict[str, Any]) -> str:
     """Workload, its rule, the cluster, and who pays for stops."""
     workload = head["workload"]
     some = "" if head["resumable"] == 1 else f", {head['resumable']:.0%} of GPU jobs resume"
+    if every_s := head.get("save_every_s"):
+        some += f", saved every {duration_from_seconds(every_s)}"
     return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, costs {head['costs']}{some}"
 
 

@@ -13,7 +13,7 @@ from coda.cache.usage import Usage
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.policy.arrays import RUNNING
-from coda.policy.preemption import PreemptionRule
+from coda.policy.preemption import PreemptionRule, lost_work
 
 
 class RunningJobs:
@@ -48,6 +48,19 @@ class RunningJobs:
         """The job changed and holds the same."""
         self.remove(before, nodes)
         self.add(job, nodes)
+
+    def in_order(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterable[tuple[Job, tuple[str, ...]]]:
+        """Return the jobs in reach as they are chosen from: where the rule says so, by the work they lose.
+
+        Those that hold more GPUs than the job asks for still go last."""
+        runners = self.in_reach(job, now_s, is_overdue=is_overdue)
+        if not self._rule.spares_work:
+            return runners
+        gpus = job.request.gpus * job.replicas
+        return sorted(
+            runners,
+            key=lambda runner: (runner[0].request.gpus * runner[0].replicas > gpus, lost_work(runner[0], now_s)),
+        )
 
     def gpus_in_reach(self, now_s: float) -> Mapping[str, int]:
         """Return the GPUs on each node that jobs hold whose moment has come. O(these jobs) when they changed."""

@@ -197,9 +197,7 @@ def _review(snapshot: CycleSnapshot) -> tuple[PlacementReview, ...]:
 
 def _stop_deadlines_s(reviews: tuple[PlacementReview, ...]) -> Iterator[float]:
     """When placements are dropped whose stopped jobs have not left by then."""
-    for review in reviews:
-        if review.awaits_stops and review.job.placement is not None:
-            yield review.job.placement.bind_deadline_s + review.job.deadline_shift_s
+    return (review.late_s for review in reviews if review.awaits_stops)
 
 
 def _with_foreign(world: World, pods: tuple[InFlight, ...]) -> World:

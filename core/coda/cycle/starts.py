@@ -247,7 +247,7 @@ class CycleStarts:
             self._withheld[number] = self._withheld.get(number, NOTHING) + amount
 
     def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
-        victims = stopped_for_promise(self._index, queued.job)
+        victims = stopped_for_promise(self._index, queued.job, self._now_s)
         return stopped_in_turn(victims, queued.job, self._index.rank_class(queued.gang_class)) if victims else ()
 
     def _start(self, queued: QueuedJob, *, is_overdue: bool = False, may_stop: bool = True) -> bool:

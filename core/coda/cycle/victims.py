@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
-from math import ceil
+from math import ceil, fsum
 from typing import Final, NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
@@ -14,6 +14,7 @@ from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim, stopped_at_s
+from coda.policy.preemption import RESTART_S, lost_work
 from coda.policy.reclaim import WINDOW_S
 from coda.wording import clock_text, counted, numbers_of
 
@@ -27,10 +28,11 @@ class _Choice(NamedTuple):
     shares: list[tuple[int, int]]  # nodes by number, and how many ranks each gets
     victims: list[Victim]
 
-    def cost(self) -> tuple[int, int]:
-        """Jobs that move, and millicores that are freed."""
-        moved = sum(cause is StopCause.MIGRATE for _, cause in self.victims)
-        return moved, sum(held.amount.cpu_m for held, _ in self.victims)
+    def cost(self, now_s: float) -> tuple[float, int]:
+        """Work that jobs lose which move, with their restarts, in GPU-seconds; and millicores that are freed."""
+        moved = {held.job.id: held.job for held, cause in self.victims if cause is StopCause.MIGRATE}
+        lost = fsum(lost_work(job, now_s) for job in moved.values()) + RESTART_S * len(moved)
+        return lost, sum(held.amount.cpu_m for held, _ in self.victims)
 
 
 class Delay(NamedTuple):
@@ -74,7 +76,7 @@ def preempted_for(
 
     Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
     fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
-    return stopped_in_turn(running.in_reach(job, now_s, is_overdue=is_overdue), job, rank_class)
+    return stopped_in_turn(running.in_order(job, now_s, is_overdue=is_overdue), job, rank_class)
 
 
 def stopped_in_turn(
@@ -115,9 +117,9 @@ class StopRules(NamedTuple):
 def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules) -> Reclaim:
     """Return who is reclaimed or migrated so that the job fits, by id; nobody if it would not fit even then.
 
-    `rank_class`: of an AFTER_* view. A gang of one rank goes where fewest jobs move; ties: fewest cores freed in vain,
-    then the first node by name. For moves only the nodes with most GPUs free are tried. If everybody who could help
-    must be spared for now, the `delay` is the shortest. O(nodes) for one rank, and to spare somebody."""
+    `rank_class`: of an AFTER_* view. A gang of one rank goes where jobs that move lose least work; ties: fewest cores
+    freed in vain, then the first node by name. For moves only the nodes with most GPUs free are tried. If everybody who
+    could help must be spared for now, the `delay` is the shortest. O(nodes) for one rank, and to spare somebody."""
     choices = _choices(arrays, job, rank_class, rules)
     found = _best(arrays, job, choices, rules)
     if found.delay is None or job.replicas == 1 or rules.next_reclaim_s > rules.now_s:
@@ -167,7 +169,7 @@ def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: Stop
         if moves:
             numbers = nsmallest(_TRIED, numbers, key=lambda number: -arrays.free_for_growth(number).gpus)
         found = [(number, arrays.victims_on(job, 1, number, moves=moves, now_s=now_s)) for number in numbers]
-        return sorted([_Choice([(number, 1)], victims) for number, victims in found], key=_Choice.cost)
+        return sorted([_Choice([(number, 1)], victims) for number, victims in found], key=lambda one: one.cost(now_s))
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
     every = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves, now_s=now_s)]
     return [_Choice(shares, every)]

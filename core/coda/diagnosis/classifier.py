@@ -72,12 +72,20 @@ def examine(log: RankLog, rules: RuleBook | None = None) -> list[Found]:
     """Return what may decide of one log: the slow part of `classify`, for callers that must not keep many logs."""
     incidents = incidents_of(LogLines(log.log), rules or built_in_rules())
     highest = max((incident.kind for incident in incidents), default=0)
-    return [(incident, log.rank) for incident in incidents if incident.kind == highest][:_KEPT]
+    best = [(incident, log.rank) for incident in incidents if incident.kind == highest]
+    lasting = [entry for entry in best if not entry[0].survived]
+    return (lasting or best)[:_KEPT]
 
 
 def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook | None = None) -> Diagnosis:
-    """Return the root cause among what the logs show and how the ranks ended."""
-    book, known = rules or built_in_rules(), list(found)
+    """Return the root cause among what the logs show and how the ranks ended.
+
+    Nothing is the cause if every rank is known to have ended well. What the program survived is one only if it is
+    known to have failed."""
+    if ends and all(end.exit_code == 0 and not end.said for end in ends):
+        return _nothing_known(())
+    failed = any(end.exit_code or end.said for end in ends)
+    book, known = rules or built_in_rules(), [entry for entry in found if failed or not entry[0].survived]
     for end in ends:
         said = LogLines("\n".join(end.said).encode())
         known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
@@ -86,6 +94,9 @@ def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook |
         return _nothing_known(ends)
     highest = max(incident.kind for incident, _ in known)
     best = [entry for entry in known if entry[0].kind == highest]
+    lasting = [entry for entry in best if not entry[0].survived]
+    named = [entry for entry in lasting if book.rules[entry[0].rule].reason is not Reason.NO_SIGNATURE]
+    best = named or [entry for entry in best if entry[0].survived] or lasting
     if all(incident.time for incident, _ in best):
         best.sort(key=lambda entry: entry[0].time)
     incident, rank = best[0]

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coda.diagnosis.log_lines import LogLines
-from coda.diagnosis.patterns import Pattern
+from coda.diagnosis.log_lines import LogLines, Severity
 from coda.diagnosis.rules import Kind, Rule, RuleBook
+from coda.diagnosis.search import Work, matching_rules
 
-_LINES_PER_SHAPE: Final = 6  # equal but for their numbers: the first ones, and the last
-_SHAPES_PER_KEY: Final = 30  # from each end of the log
-_MOST_MARKS: Final = 1200  # tracebacks and the words between them; of more, the first and the last
-_LONGEST_TRACEBACK: Final = 400
+_MOST_MARKS: Final = 600  # tracebacks and the words between them; of more, the first and the last
+_LONGEST_TRACEBACK: Final = 300
+_MOST_READ: Final = 1500  # lines that are read for the ends of all tracebacks
 _AFTER: Final = 20  # lines after an exception's own that still belong to its message
-_MANY_LETTERS: Final = 1 << 16
-_NOISE_LETTERS: Final = 1 << 18
 _NEAR: Final = 12  # lines around a line without a traceback in which `within` is searched
-_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss")
-_MOST_PROGRESS: Final = 8  # lines of progress after a traceback: the program went on
+_PROGRESS_SHAPE: Final = re.compile("epoch|step|loss|iter|acc|batch|its|sit|eta|sample|reward|score|^$")
+_ENOUGH_PROGRESS: Final = 8  # lines of progress after a failure: the program went on
+_SOME_PROGRESS: Final = 3  # between two failures of one rank: it went on after the first
+_MOST_PROGRESS: Final = 64  # the last ones of a log
+_ENOUGH_ORDINARY: Final = 200  # lines that say nothing bad: so many behind a failure, and the program went on
+_UNWELL: Final = re.compile(
+    r"error|exception|traceback|fail|abort|kill|signal|warn|fatal|assert|core|stack|debug|note"
+    r"|^(?:file|frame|at[a-z]|x?[a-f]*$|ncclinfo|raise|return|self)"
+)
+_LAST_LINES: Final = 2000  # of a log in which progress and ordinary lines are counted
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
+_SURE_WARNING: Final = 20  # a warning decides from this weight on; one that is not Python's also if it says "failed"
+_FAILED: Final = re.compile("error|fail|exception|denied|refused|killed|timed out|lost", re.IGNORECASE)
 _ERROR: Final = re.compile(
-    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |^E\d{4} |caused by|what\(\):",
+    r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
+    r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
+    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported"
+    r"|throw|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
+_RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
+_FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
 _CODE: Final = re.compile(
     r"(?:raise|return|assert|except|if|elif|with|from|import|print|for|while|def|class|try|else|logger|warnings)\b"
     r"|[\w.\[\], ]{1,80} = |[~^]{2,}|[\w.]{1,80}\($"
@@ -43,8 +54,11 @@ _CHAIN_SHAPES: Final = (
 _MARKS: Final = re.compile("tracebackmostrecentcalllast|exception")
 _TRACEBACK_SHAPE: Final = "tracebackmostrecentcalllast"
 _PROGRESS: Final = re.compile(
-    r"(?:epoch|step|iter(?:ation)?|batch|loss)\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b", re.IGNORECASE
+    r"(?:epoch|step|iter(?:ation)?|batch|loss|acc(?:uracy)?|sample|reward|score)s?\b.{0,40}\d|\d(?:it|s)/(?:s|it)\b"
+    r"|\d{1,3}%\|",
+    re.IGNORECASE,
 )
+_NOT_OF_THE_PROGRAM: Final = re.compile("loggingerror|exceptionignored")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,7 @@ class Incident:
     rank: int | None
     time: str
     text: str
+    survived: bool = False  # the program went on after it
 
 
 @dataclass(slots=True)
@@ -65,6 +80,7 @@ class _Hit:
     rule: int
     kind: int
     weight: int
+    survived: bool = False
 
 
 @dataclass(slots=True)
@@ -76,103 +92,125 @@ class _Chain:
     rank: int | None
 
 
-def incidents_of(lines: LogLines, book: RuleBook) -> list[Incident]:
-    """Return the incidents in the order of the log."""
-    hits = _hits(lines, book)
+def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> list[Incident]:
+    """Return the incidents in the order of the log. `work` counts what was done."""
+    hits = _hits(lines, book, work or Work())
     chains = _chains(lines)
     starts = [chain.start for chain in chains]
     best_by_group: dict[tuple[int, int], _Hit] = {}
+    rest = _Rest(lines) if hits else None
+    last_alone: dict[int | None, tuple[int, int]] = {}  # rank -> the last line without a traceback, and its group
     for hit in hits:
         chain = _chain_of(hit.line, lines, chains, starts)
         rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
-        if chain is not None and hit.kind > Kind.SIGNAL and _went_on(chain, lines):
-            hit.kind = Kind.WEAK
-        unsure = chain is None and hit.kind == Kind.CAUSE and hit.weight < _SURE
-        if unsure and not _ERROR.search(lines.line(hit.line).text):
-            hit.kind = Kind.WEAK
-        group = (0, hit.line) if chain is None else (1, chain.start)
+        hit.kind = _kind_of(hit, rule, lines) if chain is None else _kind_in(chain, hit, lines)
+        if hit.kind == Kind.NOISE:
+            continue
+        last = hit.line if chain is None else max(hit.line, chain.end - _AFTER)
+        if rest is not None and rest.goes_on_after(last, lines.line(hit.line).rank):
+            if chain is None or not _is_uncaught(chain, lines):
+                continue
+            hit.survived = True
+        group = (0, _first_of(hit.line, last_alone, lines)) if chain is None else (1, chain.start)
         known = best_by_group.get(group)
         if known is None or _order(hit) > _order(known):
             best_by_group[group] = hit
     found = sorted(best_by_group.values(), key=lambda hit: hit.line)
+    _mark_passed(found, lines, rest)
     return [_incident(hit, lines) for hit in found]
 
 
-def _order(hit: _Hit) -> tuple[int, int, int, int]:
-    return hit.kind, hit.weight, -hit.line, -hit.rule
+def _first_of(index: int, last: dict[int | None, tuple[int, int]], lines: LogLines) -> int:
+    """Return the first line of the message that a line belongs to: lines next to each other are one message."""
+    rank = lines.line(index).rank
+    before, first = last.get(rank, (-9, -9))
+    group = first if index - before <= 1 else index
+    last[rank] = (index, group)
+    return group
+
+
+def _is_uncaught(chain: _Chain, lines: LogLines) -> bool:
+    """True if a traceback begins in the main program: what stands behind it may have been printed before it."""
+    return any(shape.endswith("inmodule") for shape in lines.shapes[chain.start + 1 : chain.start + 3])
+
+
+def _mark_passed(hits: list[_Hit], lines: LogLines, rest: _Rest | None) -> None:
+    """Mark what the same rank left behind it: it reported progress, and failed only later."""
+    last_by_rank: dict[int | None, int] = {}
+    for hit in reversed(hits):
+        if hit.survived or hit.kind < Kind.WEAK or rest is None:
+            continue
+        rank = lines.line(hit.line).rank
+        last = last_by_rank.setdefault(rank, hit.line)
+        hit.survived = rest.progress_between(hit.line, last, rank) >= _SOME_PROGRESS
+
+
+def _order(hit: _Hit) -> tuple[bool, int, int, int, int]:
+    return not hit.survived, hit.kind, hit.weight, -hit.line, -hit.rule
+
+
+def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
+    """Return what a line proves that stands alone: little if nothing in it says that something failed."""
+    line = lines.line(hit.line)
+    if rule.is_added:
+        return hit.kind
+    if hit.kind < Kind.WEAK:
+        return (
+            hit.kind
+            if line.level not in (Severity.INFO, Severity.PYTHON) or hit.kind > Kind.CONSEQUENCE
+            else Kind.NOISE
+        )
+    if line.level is Severity.PYTHON:
+        return Kind.WEAK if hit.weight >= _SURE_WARNING else Kind.NOISE
+    if line.level is Severity.WARNING and hit.weight < _SURE_WARNING and not _FAILED.search(line.text):
+        return Kind.NOISE
+    if line.level in (Severity.INFO, Severity.WARNING):
+        return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
+    if line.level is Severity.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
+        return hit.kind
+    if _PROGRESS.search(line.text):
+        return Kind.NOISE
+    sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)
+    return Kind.WEAK if sure else Kind.NOISE
+
+
+def _is_said_by_an_error(index: int, lines: LogLines) -> bool:
+    """True if a few lines before an exception is named: this line may be a part of its message."""
+    return any(_RAISED.match(lines.line(near).text) for near in range(max(0, index - _NEAR), index))
+
+
+def _kind_in(chain: _Chain, hit: _Hit, lines: LogLines) -> int:
+    """Return what a line of a traceback proves: nothing, if the traceback is of a logger or of a destructor."""
+    before = lines.shapes[max(0, chain.start - 3) : chain.start]
+    return Kind.NOISE if any(_NOT_OF_THE_PROGRAM.search(shape) for shape in before) else hit.kind
 
 
 def _incident(hit: _Hit, lines: LogLines) -> Incident:
     line = lines.line(hit.line)
-    return Incident(kind=hit.kind, rule=hit.rule, line=hit.line, rank=line.rank, time=line.time, text=line.text)
+    return Incident(
+        kind=Kind.CONSEQUENCE if hit.survived else hit.kind,
+        rule=hit.rule,
+        line=hit.line,
+        rank=line.rank,
+        time=line.time,
+        text=line.text,
+        survived=hit.survived,
+    )
 
 
-def _hits(lines: LogLines, book: RuleBook) -> list[_Hit]:
+def _hits(lines: LogLines, book: RuleBook, work: Work) -> list[_Hit]:
     """Return every line that a rule matches and no noise rule does, in the order of the log."""
-    by_shape: dict[str, list[int]] = {}
-    for index, shape in enumerate(lines.shapes):
-        same = by_shape.get(shape)
-        if same is None:
-            by_shape[shape] = [index]
-        elif len(same) < _LINES_PER_SHAPE:
-            same.append(index)
-        else:
-            same[-1] = index
-    shapes = list(by_shape)
-    joined = "\n".join(shapes)
-    words = lines.words() if len(joined) > _MANY_LETTERS else ""
-    if len(words) > _NOISE_LETTERS:  # no program prints so many words: the end of it is enough
-        shapes = shapes[-max(1, len(shapes) // 8) :]
-        joined = "\n".join(shapes)
-    tried: dict[int, list[tuple[int, Pattern]]] = {}
-    starts = _starts(shapes)
-    for key, entries in _entries_in(words if len(words) <= _NOISE_LETTERS else "", book):
-        for number in _shapes_with(key, joined, starts):
-            for index in by_shape[shapes[number]]:
-                tried.setdefault(index, []).extend(entries)
-    hits: list[_Hit] = []
-    for index in sorted(tried):
-        hits += _hits_of_line(index, tried[index], lines, book)
-    return hits
+    return [
+        hit
+        for index, matched in matching_rules(lines, book.probes, work)
+        for hit in _hits_of_line(index, matched, lines, book)
+    ]
 
 
-def _entries_in(words: str, book: RuleBook) -> Iterator[tuple[str, tuple[tuple[int, Pattern], ...]]]:
-    """Yield the patterns that may match. In a log without repetitions their words are looked up first: it has few."""
-    for key, entries in book.entries_by_key.items():
-        if not words or any(pattern.word in words for _, pattern in entries):
-            yield key, entries
-
-
-def _starts(shapes: list[str]) -> list[int]:
-    at, starts = 0, []
-    for shape in shapes:
-        starts.append(at)
-        at += len(shape) + 1
-    return starts
-
-
-def _shapes_with(key: str, joined: str, starts: list[int]) -> list[int]:
-    """Return the shapes that have the key: the first ones, and the last ones."""
-    found: list[int] = []
-    at = joined.find(key)
-    while at >= 0 and len(found) < _SHAPES_PER_KEY:
-        found.append(bisect_right(starts, at) - 1)
-        at = joined.find(key, starts[found[-1] + 1]) if found[-1] + 1 < len(starts) else -1
-    if at < 0:
-        return found
-    at = joined.rfind(key)
-    while len(found) < 2 * _SHAPES_PER_KEY and (last := bisect_right(starts, at) - 1) > found[_SHAPES_PER_KEY - 1]:
-        found.append(last)
-        at = joined.rfind(key, 0, starts[last])
-    return found
-
-
-def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLines, book: RuleBook) -> list[_Hit]:
-    line = lines.line(index)
-    matched = sorted({rule for rule, pattern in entries if pattern.is_in(line.text)})
-    if not matched or _is_code(index, lines):
+def _hits_of_line(index: int, matched: list[int], lines: LogLines, book: RuleBook) -> list[_Hit]:
+    if _is_code(index, lines):
         return []
     rules = [book.rules[rule] for rule in matched]
     noise = max((rule.weight for rule in rules if rule.kind is Kind.NOISE), default=None)
@@ -180,10 +218,7 @@ def _hits_of_line(index: int, entries: list[tuple[int, Pattern]], lines: LogLine
     for number, rule in zip(matched, rules, strict=True):
         if rule.kind is Kind.NOISE or (noise is not None and rule.weight <= noise):
             continue
-        kind = int(rule.kind)
-        if line.is_warning and kind > Kind.SIGNAL:
-            kind = Kind.WEAK if rule.weight > 0 else Kind.CONSEQUENCE
-        hits.append(_Hit(index, number, kind, rule.weight))
+        hits.append(_Hit(index, number, int(rule.kind), rule.weight))
     return hits
 
 
@@ -205,6 +240,7 @@ def _is_code(index: int, lines: LogLines) -> bool:
 def _chains(lines: LogLines) -> list[_Chain]:
     """Return the chains of tracebacks, in the order of the log."""
     chains: list[_Chain] = []
+    read: list[int] = []
     linked: dict[int | None, int] = {}  # rank -> where its last chain goes on
     marks = [index for index, shape in enumerate(lines.shapes) if _MARKS.search(shape)]
     if len(marks) > _MOST_MARKS:
@@ -213,7 +249,7 @@ def _chains(lines: LogLines) -> list[_Chain]:
         shape = lines.shapes[index]
         if _TRACEBACK_SHAPE in shape:
             rank = lines.line(index).rank
-            end = _end_of_traceback(index, rank, lines)
+            end = _end_of_traceback(index, rank, lines, read)
             last = next((chain for chain in reversed(chains[-8:]) if chain.rank == rank), None)
             if last is not None and (linked.pop(rank, -9) >= index - 3 or index < last.end - _AFTER):
                 last.end = max(end, last.end)
@@ -226,11 +262,16 @@ def _chains(lines: LogLines) -> list[_Chain]:
     return chains
 
 
-def _end_of_traceback(start: int, rank: int | None, lines: LogLines) -> int:
-    """Return where the message of a traceback's exception ends, about."""
+def _end_of_traceback(start: int, rank: int | None, lines: LogLines, read: list[int]) -> int:
+    """Return where the message of a traceback's exception ends, about. `read`: the lines that were read for that."""
     indent = lines.line(start).indent
     last = min(len(lines), start + _LONGEST_TRACEBACK)
     for index in range(start + 1, last):
+        if _FRAME_SHAPE.match(lines.shapes[index]) or _FRAME_SHAPE.match(lines.shapes[index - 1]):
+            continue
+        if len(read) >= _MOST_READ:
+            return min(len(lines), start + _AFTER)
+        read.append(index)
         line = lines.line(index)
         if line.rank != rank and rank is not None:
             continue
@@ -254,14 +295,28 @@ def _is_within(rule: Rule, index: int, chain: _Chain | None, lines: LogLines) ->
     return any(letters in shape for shape in near for letters in rule.within)
 
 
-def _went_on(chain: _Chain, lines: LogLines) -> bool:
-    """True if the same rank printed much progress after the traceback."""
-    progress = 0
-    for index in range(chain.end, min(len(lines), chain.end + 400)):
-        if _PROGRESS_SHAPE.search(lines.shapes[index]):
-            line = lines.line(index)
-            if line.rank == chain.rank and not _FRAME.match(line.text) and _PROGRESS.search(line.text):
-                progress += 1
-                if progress >= _MOST_PROGRESS:
-                    return True
-    return False
+class _Rest:
+    """What a log says at its end, so that a failure that the program survived is known."""
+
+    def __init__(self, lines: LogLines) -> None:
+        self._progress: list[tuple[int, int | None]] = []  # line and rank, the last one first
+        self._ordinary: list[int] = []  # lines, the last one first
+        for index in range(len(lines) - 1, max(0, len(lines) - _LAST_LINES) - 1, -1):
+            shape = lines.shapes[index]
+            if _PROGRESS_SHAPE.search(shape) and len(self._progress) < _MOST_PROGRESS:
+                line = lines.line(index)
+                if not _FRAME.match(line.text) and _PROGRESS.search(line.text):
+                    self._progress.append((index, line.rank))
+            is_shown_code = index > 0 and _FRAME_SHAPE.match(lines.shapes[index - 1]) is not None
+            if len(self._ordinary) < _ENOUGH_ORDINARY and not is_shown_code and not _UNWELL.search(shape):
+                self._ordinary.append(index)
+
+    def goes_on_after(self, line: int, rank: int | None) -> bool:
+        """True if much was said behind a line, by the same rank if it is known, that speaks of no failure."""
+        progress = self.progress_between(line, 1 << 62, rank)
+        far = len(self._ordinary) == _ENOUGH_ORDINARY and self._ordinary[-1] > line
+        return progress >= _ENOUGH_PROGRESS or (rank is None and far)
+
+    def progress_between(self, first: int, last: int, rank: int | None) -> int:
+        """Return how often the rank reported progress between two lines, as far as the end of the log tells."""
+        return sum(first < index < last and of == rank for index, of in self._progress)

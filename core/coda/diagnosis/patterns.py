@@ -5,13 +5,17 @@ the one before: a gap is never tried again, so it costs nothing. Inside a piece 
 one character, and alternatives. Their product is at most `MOST_CHOICES`, so a piece takes at most so many steps per
 character. `+`, `*`, a repeated group, looking around and back references are refused when rules are loaded.
 
-Each pattern has a key: the letters of its longest fixed part. A line without these letters is never tried.
+A pattern that begins with a letter matches at the start of a word only. Each pattern has a key: the letters of its
+longest fixed part; a line without these letters is never tried. And it has a probe: one of its words, which is looked
+up among the words of a log, so that most patterns cost nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from coda.errors import InvalidInput
@@ -26,13 +30,33 @@ _TOKEN: Final = re.compile(
 _CLASSES: Final = frozenset("dswDSWbB")
 
 
+class Where(Enum):
+    """Where in a word of the text a probe stands."""
+
+    WHOLE = auto()
+    START = auto()
+    END = auto()
+    INSIDE = auto()
+
+
+_RANKS: Final = {Where.WHOLE: 3, Where.START: 2, Where.END: 1, Where.INSIDE: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A word, lower-case letters alone, that every text has that matches."""
+
+    word: str
+    where: Where
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A compiled pattern; `key`: lower-case letters that every match contains in this order without others between."""
 
     source: str
     key: str
-    word: str  # the longest part of the key without a blank or another sign in it
+    probe: Probe
     pieces: tuple[re.Pattern[str], ...]
 
     def is_in(self, text: str) -> bool:
@@ -51,16 +75,32 @@ def pattern_from_text(source: str) -> Pattern:
     if len(source) > LONGEST:
         raise _bad(source, f"is longer than {LONGEST} characters")
     texts = re.split(r"(?<!\\)\.\*", source)
-    fixed = max((_checked(text, source) for text in texts), key=lambda part: len(letters_of(part)))
-    key = letters_of(fixed)
+    runs = [run for number, text in enumerate(texts) for run in _checked(text, source, is_first=number == 0)]
+    key = max((letters_of(run.text) for run in runs), key=len, default="")
     if len(key) < LEAST_LETTERS:
         raise _bad(source, f"needs {LEAST_LETTERS} fixed letters in a row, outside of ( ) and of what may be left out")
+    if "A" <= source[0].upper() <= "Z":
+        texts[0] = f"(?<![A-Za-z]){texts[0]}"
     try:
         pieces = tuple(re.compile(text, re.IGNORECASE) for text in texts if text)
     except re.error as error:
         raise _bad(source, f"is no regular expression: {error}") from error
-    word = max(re.findall("[a-z]{1,400}", fixed.lower()), key=len)
-    return Pattern(source, key, word, pieces)
+    probes = [probe for run in runs for probe in _probes(run)]
+    return Pattern(source, key, max(probes, key=_usefulness), pieces)
+
+
+def _probes(run: _Run) -> Iterator[Probe]:
+    text = run.text.lower()
+    for found in re.finditer("[a-z]{1,400}", text):
+        starts = found.start() > 0 or run.starts_word
+        ends = found.end() < len(text) or run.ends_word
+        where = (Where.WHOLE if ends else Where.START) if starts else Where.END if ends else Where.INSIDE
+        yield Probe(found.group(), where)
+
+
+def _usefulness(probe: Probe) -> tuple[bool, int, int]:
+    """Order probes: long words are rare; of a word a known start is looked up faster than its inside."""
+    return len(probe.word) > 3, (_RANKS[probe.where] + 1) * min(len(probe.word), 9), len(probe.word)
 
 
 def letters_of(text: str) -> str:
@@ -68,9 +108,18 @@ def letters_of(text: str) -> str:
     return "".join(char for char in text.lower() if "a" <= char <= "z")
 
 
-def _checked(piece: str, source: str) -> str:
-    """Return the longest fixed part of a piece. Raises InvalidInput if it may take more than linear time."""
-    scan = _Scan(source)
+@dataclass(slots=True)
+class _Run:
+    """A fixed part; whether no letter can stand before or behind it in a match."""
+
+    text: str
+    starts_word: bool
+    ends_word: bool = False
+
+
+def _checked(piece: str, source: str, *, is_first: bool) -> list[_Run]:
+    """Return the fixed parts of a piece. Raises InvalidInput if it may take more than linear time."""
+    scan = _Scan(source, starts_word=is_first)
     for token in _TOKEN.finditer(piece):
         kind, text = token.lastgroup or "", token.group()
         if kind == "count" or (kind == "other" and text in "?*+"):
@@ -83,19 +132,19 @@ def _checked(piece: str, source: str) -> str:
             scan.take_one(kind, text)
     if scan.choices > MOST_CHOICES:
         raise _bad(source, f"has {scan.choices} ways to match, more than {MOST_CHOICES}")
-    return max([*scan.runs, scan.run], key=lambda part: len(letters_of(part)))
+    return [*scan.runs, scan.run]
 
 
 class _Scan:
     """What was met so far in a piece: its fixed runs outside of groups, and in how many ways it can match."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, starts_word: bool) -> None:
         self._source = source
         self._alternatives: list[int] = []  # of each open group
         self._last = "nothing"  # what a repetition would repeat
         self.choices = 1
-        self.runs: list[str] = []
-        self.run = ""
+        self.runs: list[_Run] = []
+        self.run = _Run("", starts_word)
 
     def repeat(self, text: str) -> None:
         if text in "*+":
@@ -105,14 +154,16 @@ class _Scan:
         if self._last == "group" and text != "?":
             raise _bad(self._source, "repeats a group")
         self.choices *= _choices(text, self._source)
-        self._end_run(self.run[:-1] if self._last == "letter" else self.run)
+        if self._last == "letter":
+            self.run.text = self.run.text[:-1]
+        self._end_run()
         self._last = "nothing"
 
     def begin_group(self, *, is_special: bool) -> None:
         if is_special:
             raise _bad(self._source, "may only use ( and (?: as groups")
         self._alternatives.append(1)
-        self._end_run(self.run)
+        self._end_run()
         self._last = "nothing"
 
     def end_branch(self, text: str) -> None:
@@ -130,15 +181,17 @@ class _Scan:
             raise _bad(self._source, "may not refer back")
         is_fixed = text[1] not in _CLASSES if kind == "escape" else kind == "other" and text not in "^$."
         if is_fixed and not self._alternatives:
-            self.run += text[-1]
+            self.run.text += text[-1]
             self._last = "letter"
         else:
-            self._end_run(self.run)
+            is_edge = text in (r"\b", "^", "$")
+            self._end_run(is_edge=is_edge)
             self._last = "atom"
 
-    def _end_run(self, run: str) -> None:
-        self.runs.append(run)
-        self.run = ""
+    def _end_run(self, *, is_edge: bool = False) -> None:
+        self.run.ends_word = is_edge
+        self.runs.append(self.run)
+        self.run = _Run("", is_edge)
 
 
 def _choices(text: str, source: str) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from importlib import resources
 from typing import Final, TypeVar
 
-from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, letters_of, pattern_from_text
+from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, Probe, Where, letters_of, pattern_from_text
+from coda.diagnosis.probes import Entry, ProbeIndex
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.errors import InvalidInput
 
@@ -68,7 +69,9 @@ EXPLICIT: Final = (Kind.CAUSE, Kind.WEAK, Kind.PEER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. `within`: letters of which one must be near the line, in its traceback if it has one."""
+    """One rule. `within`: letters of which one must be near the line, in its traceback if it has one.
+
+    `is_added`: not one of Coda's own; it is believed in any line, whether that says that something failed or not."""
 
     name: str
     reason: Reason
@@ -79,14 +82,15 @@ class Rule:
     advice: str
     within: tuple[str, ...]
     examples: tuple[str, ...]
+    is_added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """Rules in the order of their files, and their patterns by key."""
+    """Rules in the order of their files, and their patterns by the words that are looked up."""
 
     rules: tuple[Rule, ...]
-    entries_by_key: Mapping[str, tuple[tuple[int, Pattern], ...]] = field(default_factory=dict)
+    probes: ProbeIndex
 
     def with_rules(self, added: RuleBook) -> RuleBook:
         """Return a book with further rules; on one line they win over equal ones that were there before."""
@@ -96,9 +100,8 @@ class RuleBook:
 
     def _pairs(self) -> list[tuple[Rule, list[Pattern]]]:
         patterns: list[list[Pattern]] = [[] for _ in self.rules]
-        for entries in self.entries_by_key.values():
-            for index, pattern in entries:
-                patterns[index].append(pattern)
+        for index, pattern in self.probes.entries:
+            patterns[index].append(pattern)
         return list(zip(self.rules, patterns, strict=True))
 
 
@@ -112,20 +115,20 @@ def built_in_rules() -> RuleBook:
 
 def rules_from_toml(text: str, where: str) -> RuleBook:
     """Read rules. Raises InvalidInput with one sentence that names file, rule and mistake."""
-    return _book(_pairs_from_toml(text, where))
+    pairs = _pairs_from_toml(text, where)
+    return _book((replace(rule, is_added=True), patterns) for rule, patterns in pairs)
 
 
 def _book(pairs: Iterable[tuple[Rule, list[Pattern]]]) -> RuleBook:
     kept = list(pairs)
     names: set[str] = set()
-    by_key: dict[str, list[tuple[int, Pattern]]] = {}
+    entries: list[Entry] = []
     for index, (rule, patterns) in enumerate(kept):
         if rule.name in names:
             raise InvalidInput(f"two rules have the id {rule.name!r}: give each its own")
         names.add(rule.name)
-        for pattern in patterns:
-            by_key.setdefault(pattern.key, []).append((index, pattern))
-    return RuleBook(tuple(rule for rule, _ in kept), {key: tuple(found) for key, found in by_key.items()})
+        entries += [(index, pattern) for pattern in patterns]
+    return RuleBook(tuple(rule for rule, _ in kept), ProbeIndex(entries))
 
 
 def _pairs_from_toml(text: str, where: str) -> list[tuple[Rule, list[Pattern]]]:
@@ -184,9 +187,11 @@ def _exception_pattern(name: str) -> Pattern:
     if not ending.replace("_", "").isalnum() or len(letters_of(ending)) < LEAST_LETTERS:
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
     before = "[A-Za-z_]{0,60}" if name.startswith("*") else ""
-    after = r"(?::|$)" if before else r"(?::|$|\s?\()"
+    after = r"(?::|$|\s{1,60}Traceback)" if before else r"(?::|$|\s?\(|\s{1,60}Traceback)"
     found = re.compile(rf"(?:^|[\s.\]>:|]){before}{ending}{after}")
-    return Pattern(name, letters_of(ending), letters_of(ending), (found,))
+    words = re.findall("[a-z]{1,80}", ending.lower())
+    probe = Probe(words[-1], Where.END) if before else Probe(max(words, key=len), Where.WHOLE)
+    return Pattern(name, letters_of(ending), probe, (found,))
 
 
 def _codes(table: Mapping[str, object]) -> list[int]:

@@ -46,6 +46,7 @@ class FinishedJob:
     run_s: float  # of these, with all ranks started
     idle_gpu_s: float | None  # of `held_gpu_s`, GPUs that computed nothing; None: not measured
     failures: int  # attempts that the job itself ended
+    lost_s: float = 0.0  # of `held_s`, work that stops for other jobs threw away
 
     @property
     def gpus(self) -> int:
@@ -56,6 +57,11 @@ class FinishedJob:
     def held_gpu_s(self) -> float:
         """GPU-seconds that the job had GPUs for."""
         return self.held_s * self.gpus
+
+    @property
+    def lost_gpu_s(self) -> float:
+        """GPU-seconds of work that stops for other jobs threw away."""
+        return self.lost_s * self.gpus
 
     @property
     def wait_s(self) -> float:

@@ -91,6 +91,7 @@ class OwnerRow:
     wait_p50_s: float
     wait_p90_s: float
     gpu_s: float
+    lost_gpu_s: float  # of these, work that stops for other jobs threw away
     use: float | None
 
 
@@ -112,6 +113,7 @@ class _Group:
     jobs: int = 0
     trials: int = 0
     gpu_s: float = 0.0
+    lost_gpu_s: float = 0.0
     measured_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
     runs_s: list[float] = field(default_factory=list)
@@ -122,6 +124,7 @@ class _Group:
         self.jobs += 1
         self.trials += max(1, job.failures)
         self.gpu_s += job.held_gpu_s
+        self.lost_gpu_s += job.lost_gpu_s
         if job.idle_gpu_s is not None:
             self.measured_gpu_s += job.held_gpu_s
             self.busy_gpu_s += job.held_gpu_s - job.idle_gpu_s
@@ -257,5 +260,6 @@ def _owner_row(owner: str, group: _Group) -> OwnerRow:
         wait_p50_s=percentile(group.waits_s, 0.5),
         wait_p90_s=percentile(group.waits_s, 0.9),
         gpu_s=group.gpu_s,
+        lost_gpu_s=group.lost_gpu_s,
         use=group.use,
     )

@@ -7,20 +7,27 @@ read lets two attempts overlap.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from coda.lifecycle.failures import RANK_FAILED, attempt_failure
 from coda.lifecycle.state import (
     LifecycleConfig,
+    PodState,
+    RankPod,
     Situation,
     deletable,
     is_alone,
     lacks_its_record,
     missing_ranks,
+    of_attempt,
     pods_left,
     released_placement,
 )
+from coda.lifecycle.stops import stop_order
 from coda.model.job import FINISHED, Phase
 
+OOM_KILLED: Final = "OOMKilled"
+"""A kubelet's reason for a container that was killed for memory."""
 _WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
@@ -59,8 +66,20 @@ def logs_needed(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
     """True if the next step decides on a rank that failed by the job's own fault, and nobody has read why. O(pods)."""
     if now.diagnosis is not None or now.deleting or now.terms.suspend or now.progress.phase not in _WITH_RANKS:
         return False
+    if stop_order(now) is not None:  # how it ends does not matter any more
+        return False
     failure = attempt_failure(now, now_s, config)
     return failure is not None and failure.own and failure.reason == RANK_FAILED
+
+
+def killed_for_memory(now: Situation) -> RankPod | None:
+    """Return the rank that its kubelet killed for memory, the first by its end; None if there is none, or no use.
+
+    The kubelet's reason alone counts: an exit code of 137 has many causes. O(pods)."""
+    if not now.terms.grow_memory_to_bytes or now.progress.failures >= now.terms.retries:
+        return None
+    killed = [pod for pod in of_attempt(now) if pod.state is PodState.FAILED and pod.reason == OOM_KILLED]
+    return min(killed, key=lambda pod: (pod.ended_s or 0.0, pod.rank), default=None)
 
 
 def _evidence_to_delete(now: Situation, now_s: float, config: LifecycleConfig) -> Evidence | None:

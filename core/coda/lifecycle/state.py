@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from coda.allocator.memory_growth import KilledRank, RankMemory
 from coda.allocator.resize import RankSize, Resize
+from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
-from coda.model.job import Phase, Placement, PlacementState
+from coda.model.job import Phase, Placement, PlacementState, StopCause
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
 
@@ -75,13 +77,16 @@ class RankPod:
     reason: str = ""  # why it failed or cannot start
     message: str = ""
     size: RankSize | None = None  # cores of its main container, while that runs
+    told: str = ""  # the placement whose end was announced to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRecord:
     """Why the last attempt that failed did: the words of the diagnosis, as the status has them.
 
-    `decision`: one sentence, what followed. `repeats`: attempts in a row with this reason, this one included."""
+    `decision`: one sentence, what followed. `repeats`: attempts in a row with this reason, this one included.
+    `signature`: what failures with the same cause share. `alike`: how many other jobs of the user failed so within a
+    day, and the newest of them. `cut_short`: it was not tried again because they had stopped."""
 
     attempt: int
     reason: str
@@ -96,6 +101,32 @@ class FailureRecord:
     decision: str = ""
     repeats: int = 1
     unread: str = ""  # which logs could not be read, and why
+    time_s: float = 0.0
+    signature: str = ""
+    alike: int = 0
+    alike_names: tuple[str, ...] = ()
+    cut_short: bool = False
+
+
+class StopAnswer(Enum):
+    """How an attempt that was stopped for another job came to its end."""
+
+    UNASKED = "Unasked"  # it asked for no notice, or did not run yet
+    SAVED = "Saved"  # it said that it has saved
+    EXITED = "Exited"  # it ended by itself
+    LATE = "Late"  # its notice passed without an answer
+    CUT_SHORT = "CutShort"  # a pod or node of it went away within the notice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRecord:
+    """The last time that the job was stopped for another. `lost_s`: work since its last known save."""
+
+    attempt: int
+    cause: StopCause
+    by: str
+    answer: StopAnswer
+    lost_s: float = 0.0  # whole seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +153,10 @@ class Progress:
     resize: Resize | None = None  # the state of the last grant of cores in this attempt
     succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
     failure: FailureRecord | None = None  # of the last attempt that failed by the job's own fault
+    memory: RankMemory | None = None  # what ranks ask for since one was killed for memory; None: as the template says
+    stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
+    stopped: StopRecord | None = None  # the last stop for another job
+    lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +170,9 @@ class Terms:
     start_deadline_s: float = 1800.0
     ttl_s: float | None = None
     suspend: bool = False
+    grow_memory_to_bytes: int = 0  # what a rank killed for memory may ask for in later attempts; 0: it never grows
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
+    resumable: bool = False  # it goes on from what it has saved
 
 
 class Untuned(Enum):
@@ -174,18 +211,25 @@ class Situation:
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
     unread: str = ""  # which of them could not be read, and why
+    signature: str = ""  # of the diagnosis
+    killed: KilledRank | None = None  # the first rank of this attempt that its kubelet killed for memory
+    alike: Alike = field(default_factory=Alike)  # the user's other jobs with this signature
     converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
+    answered: str = ""  # the placement whose announced end it answered: it has saved
+    saved_s: float = 0.0  # when it was last seen to have saved, in this attempt; 0: never
+    is_done: bool = False  # by its own report nothing is left to do
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do: accept, create or resize; then write `progress` if it changed, delete, finalize, remove."""
+    """What to do: accept, create or resize; then write `progress` if it changed, announce, delete, finalize, remove."""
 
     progress: Progress
     accept: bool = False  # ask the API server for the request per rank; `progress` is valid only if it agrees
     create: tuple[int, ...] = ()  # ranks whose pod is missing
     resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
+    announce: tuple[RankPod, ...] = ()  # ranks to tell that they are to save and end
     delete: tuple[RankPod, ...] = ()
     record: bool = False  # store the record of its end: until then the job is kept
     let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`

@@ -47,7 +47,8 @@ from coda.lifecycle.state import (
     pods_left,
     released_placement,
 )
-from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, stop, suspend, with_served
+from coda.lifecycle.stops import is_announced, not_stopping, stop, stop_after_notice, stop_order
+from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, suspend, with_served
 from coda.model.job import FINISHED, Phase, Placement, StopOrder
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
@@ -80,6 +81,8 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     waits for something: a placement, a pod, or `wake_s`. O(pods)."""
     now = with_succeeded(now)
     step = with_served(_decide(now, now_s, config), now, now_s)
+    if step.progress.stop_due_s and step.progress.phase is not Phase.RUNNING:
+        step = replace(step, progress=replace(step.progress, stop_due_s=0.0))
     return with_let_go(with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config), now)
 
 
@@ -190,7 +193,7 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
-        return stop(now, order)
+        return stop(now, order, now_s)
     failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
@@ -213,7 +216,7 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if (order := _stop_order(now)) is not None:
-        return stop(now, order)
+        return stop(now, order, now_s)
     failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
@@ -251,16 +254,17 @@ def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Pro
 
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    if (success := _success(now)) is not None:
+    success, failure = _success(now), gang_failure(now, now_s, config)
+    if success is not None and (now.is_done or not is_announced(now)):
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success))
-    if (order := _stop_order(now)) is not None:
-        return stop(now, order)
-    failure = gang_failure(now, now_s, config)
+    if (order := stop_order(now)) is not None:
+        return stop_after_notice(now, order, now_s, failure, is_over=success is not None)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
     if now.converged:
         return finish(now, now_s, Phase.SUCCEEDED, ("Converged", now.converged))
-    told = with_node_trouble(replace(now.progress, generation=now.generation), now, now_s, config)
+    running = not_stopping(replace(now.progress, generation=now.generation), _all_started(now))
+    told = with_node_trouble(running, now, now_s, config)
     step = Step(progress=_with_missing_agent(told, now, now_s), delete=strays(now))
     return _with_resize(step, now, now_s)
 
@@ -369,7 +373,5 @@ def _success(now: Situation) -> str | None:
 
 
 def _stop_order(now: Situation) -> StopOrder | None:
-    """The stop order to carry out; None if the attempt has succeeded."""
-    placement = now.placement
-    mine = placement is not None and placement.attempt == now.progress.attempt
-    return placement.stop if placement is not None and mine and _success(now) is None else None
+    """The order to stop at once; None if the attempt has succeeded."""
+    return stop_order(now) if _success(now) is None else None

@@ -1,18 +1,19 @@
-"""Changes that several phases share: each returns the new progress and the pods to delete."""
+"""Changes that several phases share: each returns the new progress and the pods to delete; and the waiting clock, which
+counts from the last moment at which the job began to wait."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import NamedTuple
 
 from coda.lifecycle.state import Progress, Situation, Step, deletable
-from coda.model.job import Phase, PlacementState, StopCause, StopOrder
+from coda.model.job import Phase, PlacementState
 
 LAUNCHED = "Launched"
 """The reason of a gang whose pods all exist."""
 STARTING = "Starting"
 """The reason of a gang whose pods are bound, if nothing keeps them from starting."""
-_STOPPED: Final = {StopCause.RECLAIM: "Reclaimed", StopCause.MIGRATE: "Migrated", StopCause.PREEMPT: "Preempted"}
 
 
 def suspend(now: Situation) -> Step:
@@ -46,6 +47,7 @@ def accept_again(now: Situation) -> Step:
         in_a_row=0,
         not_before_s=0.0,
         generation=now.generation,
+        memory=None,
         reason="Edited",
         message="the edited spec is accepted; waits for a placement",
     )
@@ -84,19 +86,6 @@ def all_bound(now: Situation) -> Progress:
     return replace(now.progress, phase=Phase.STARTING, reason=STARTING, message=message)
 
 
-def stop(now: Situation, order: StopOrder) -> Step:
-    """End the attempt for another job. It does not count as a failure, and the next attempt has no back-off."""
-    stopped = replace(
-        now.progress,
-        phase=Phase.RESTARTING,
-        returned=order.cause is not StopCause.PREEMPT,
-        not_before_s=0.0,
-        reason=_STOPPED[order.cause],
-        message=f"attempt {now.progress.attempt}: stopped so that {order.by} gets its room",
-    )
-    return Step(progress=stopped, delete=deletable(now.pods))
-
-
 def with_served(step: Step, now: Situation, now_s: float) -> Step:
     """Count how long the attempt held its GPUs, if this step ends it. Whole seconds: so it is written as it is."""
     if not now.progress.launch_s or step.progress.launch_s:
@@ -110,3 +99,29 @@ def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> 
     reason, message = why
     done = replace(now.progress, phase=phase, completion_s=now_s, reason=reason, message=message)
     return Step(progress=done, delete=tuple(pod for pod in deletable(now.pods) if not pod.ended))
+
+
+class GangSize(NamedTuple):
+    """What a gang asks for. `amounts`: of one rank, by resource."""
+
+    replicas: int
+    amounts: Mapping[str, int]
+
+
+def is_enlarged(before: GangSize, after: GangSize) -> bool:
+    """True if a gang has more ranks than before, or its ranks ask for more of anything."""
+    more = any(amount > before.amounts.get(name, 0) for name, amount in after.amounts.items())
+    return more or after.replicas > before.replicas
+
+
+def after_acceptance(
+    before: Progress, after: Progress, size_before: GangSize | None, size: GangSize, now_s: float
+) -> Progress:
+    """Return `after`, the progress of a job that is accepted at this size.
+
+    If an edit enlarged it, it waits from now on and goes to the end of the queue: else a small job that cannot start
+    would keep a place for a large one."""
+    edited = before.generation != after.generation and after.phase is Phase.QUEUED
+    if not edited or size_before is None or not is_enlarged(size_before, size):
+        return after
+    return replace(after, queued_s=now_s, waiting_s=now_s)

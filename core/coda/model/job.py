@@ -27,6 +27,7 @@ promise       a start promised to a job that has waited too long; its price boun
 kept          of a node: set aside for a promised job; others start there only if they end in time, or beside it
 take back     shrink a running GPU job in place: a CPU job gets cores that the CPU array owns
 stop          end a running job for another one: reclaim (abort), migrate or preempt
+notice        the time between the announcement of a stop and its end; the job may answer that it has saved
 protected     a node where no job may be stopped; an evictable node is one where some job may
 array         large GPU jobs, small GPU jobs or CPU jobs; each array has capacity of its own
 borrow        run on cores or nodes of another array, until it takes them back
@@ -112,6 +113,7 @@ class StopOrder:
     cause: StopCause
     by: JobId
     since_s: float  # seconds since 1970
+    notice_s: float = 0.0  # how long the job may take to save and end by itself before its pods are deleted
 
 
 class PlacementState(Enum):
@@ -145,7 +147,7 @@ class Placement:
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
     answer: WishAnswer | None = None  # to the last wish of this attempt
-    stop: StopOrder | None = None  # if set, the placement is no longer live and its pods are deleted
+    stop: StopOrder | None = None  # if set, the placement is no longer live, and its pods end after the notice
 
 
 class Phase(Enum):
@@ -211,6 +213,8 @@ class Job:
     category: str = ""  # what it trains, if that is said: CV, NLP or Speech
     may_borrow: bool = True  # a CPU job may take cores that it must give back: it is made again when it is stopped
     resumable: bool = False  # it says that it goes on where it was when it is stopped
+    saved_s: float = 0.0  # when it was last known to have saved, in this attempt; inf: it loses nothing
+    stop_notice_s: float = 0.0  # how long before its end it wants to be told of a stop; 0: not at all
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
 

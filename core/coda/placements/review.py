@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 from typing import Final
 
 from coda.errors import InvalidInput
@@ -16,6 +17,7 @@ from coda.model.live_placement import is_waiting, live_placement, open_wish, wit
 from coda.model.resources import Resources
 from coda.model.world import Node, World
 from coda.nodes.eligibility import exclusion, is_blocked
+from coda.placements.stop_orders import longest_notice_s
 from coda.policy.config import PolicyConfig
 
 AT_ONCE_NODES = 64
@@ -47,6 +49,7 @@ class PlacementReview:
     action: PlacementAction
     defect: PlacementDefect | DropCause | None = None  # of a dropped one
     awaits_stops: bool = False  # stopped jobs still have its capacity
+    late_s: float = inf  # it is dropped then, if it is not released before
 
     @property
     def awaits_in_flight(self) -> bool:
@@ -75,7 +78,8 @@ def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[Placem
     If placements together need more than a node has, only the last one is dropped on each node: committed before
     released, then the younger. The others get no review until that is done. A placement that cannot be written keeps
     its capacity until its deadline, and nobody waits for it to be dropped. Released placements of this epoch are the
-    operator's, until long after their deadline.
+    operator's, until long after their deadline. One that waits for stopped jobs has more
+    time, by their notice.
     Cost: O(nodes + jobs) if there is such a placement, else O(jobs)."""
     queued, launched = Phase.QUEUED, Phase.LAUNCHED
     placed = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
@@ -94,16 +98,18 @@ def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[Placem
     still = placement_defects(replace(world, in_flight={}), job_ids) if world.leaving else calm
     busy = placement_defects(world, job_ids) if world.in_flight else still
     last_by_node = _last_by_node([(job, placement, calm[job.id]) for job, placement in found])
+    notice_s = longest_notice_s(world.jobs) if world.leaving else 0.0
     for job, placement in found:
-        defect = calm[job.id]
+        defect, awaits_stops = calm[job.id], still[job.id] is not None
+        late_s = _deadline_s(job, placement) + (notice_s if awaits_stops else 0.0)
         if defect is not None:
             if defect.kind is not DefectKind.NO_CAPACITY or last_by_node[defect.name] == job.id:
                 reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=defect))
-        elif placement.state is PlacementState.COMMITTED and _deadline_s(job, placement) <= now_s:
+        elif placement.state is PlacementState.COMMITTED and late_s <= now_s:
             reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=DropCause.LATE))
         else:
             action = _action(placement, epoch, fits_beside_all=busy[job.id] is None)
-            reviews.append(PlacementReview(job=job, action=action, awaits_stops=still[job.id] is not None))
+            reviews.append(PlacementReview(job=job, action=action, awaits_stops=awaits_stops, late_s=late_s))
     return tuple(reviews)
 
 

@@ -56,12 +56,14 @@ OVERDUE_S: Final = 60.0
 """A pod that should have gone this long ago is not expected to go any more. Our choice: a kubelet takes seconds."""
 
 
-def is_leaving(now_s: float, *, ordered_s: float, deleted_s: float | None, grace_s: float) -> bool:
+def is_leaving(
+    now_s: float, *, ordered_s: float, deleted_s: float | None, grace_s: float, notice_s: float = 0.0
+) -> bool:
     """True while a pod is expected to go whose attempt was ordered to stop. Times are of one local clock.
 
-    `deleted_s`: since when it is seen being deleted; None: not yet."""
+    `deleted_s`: since when it is seen being deleted; None: not yet. `notice_s`: what its job has to save and end."""
     if deleted_s is None:
-        return now_s < ordered_s + LEAVES_WITHIN_S
+        return now_s < ordered_s + notice_s + LEAVES_WITHIN_S
     return now_s < deleted_s + min(grace_s, LONGEST_GRACE_S) + OVERDUE_S
 
 

@@ -110,6 +110,10 @@ class PolicyConfig:
     """Seconds from a grant of more cores until every rank must have them, > 0; else all of it is taken back. Default:
     a kubelet takes 1 to 3 s; it may try again what it deferred only every 3 min, in the middle of a measurement."""
 
+    stop_notice_limit_s: float = 120.0
+    """The longest notice of a stop, seconds, 0..3600: so long at most a job waits for one that is told to save and end.
+    0: no stop is announced. Our choice: most checkpoints are written within it, and it is less than a start takes."""
+
     refusal_holders: int = 5
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
@@ -157,6 +161,9 @@ class PolicyConfig:
         patience_s = self.promise_patience_s
         require(patience_s is None or patience_s > 0, "promise_patience_s must be above 0", patience_s)
         require(0 <= self.promise_price <= 1, "promise_price must be 0 to 1", self.promise_price)
+        require(
+            0 <= self.stop_notice_limit_s <= 3600, "stop_notice_limit_s must be 0 to 3600", self.stop_notice_limit_s
+        )
         if self.refusal_holders < 0:
             raise InvalidInput(f"refusal_holders must not be negative, got {self.refusal_holders}")
         policy_of(self.policy)

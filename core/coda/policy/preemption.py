@@ -20,6 +20,9 @@ LEAST_RUN_S: Final = 600.0
 """How long a job runs at least before it makes room for one that was served less. Our choice: a restart costs about a
 minute, so at most a tenth of the time is lost, however many jobs come."""
 
+RESTART_S: Final = 60.0
+"""What a restart costs besides lost work, in seconds of the job. Source: Lucid, Tiresias (40 to 60 s)."""
+
 Span = tuple[float, float]
 """The times after the first, up to and including the second."""
 
@@ -33,13 +36,27 @@ class PreemptionRule:
     reach: the times of the running jobs that may be stopped for a waiting job now; None: none may
     is_timed: with time alone, more jobs come into reach
     of_borrowers: only jobs beyond their virtual cluster's quota, and only for jobs within their own
-    heeds_priority: none of a higher priority; and for a higher priority also those that `reach` leaves out"""
+    heeds_priority: none of a higher priority; and for a higher priority also those that `reach` leaves out
+    spares_work: of those in reach, who loses least work goes first; ties: as without it"""
 
     judged_at_s: Callable[[Job], float]
     reach: Callable[[Job, float], Span | None]
     is_timed: bool = False
     of_borrowers: bool = False
     heeds_priority: bool = False
+    spares_work: bool = False
+
+
+def lost_work(job: Job, now_s: float) -> float:
+    """Return how much work it throws away to stop the running job now: GPU-seconds, or core-seconds of a CPU job.
+
+    Since its last known save, if it resumes, else since its attempt began. Who is stopped is chosen by this where a
+    rule leaves a choice: least first. Source: Philly (ATC 2019), section 5, asks for it; the measure is our choice."""
+    since_s = job.placement.committed_s if job.placement is not None else now_s
+    if job.resumable:
+        since_s = max(since_s, job.saved_s)
+    size = job.request.gpus or job.request.cpu_m / 1000
+    return max(0.0, now_s - since_s) * size * job.replicas
 
 
 def end_s(job: Job) -> float:
@@ -89,6 +106,7 @@ TIME_SLICED: Final = PreemptionRule(
     reach=lambda job, now_s: (-inf, now_s) if is_given_room(job) else None,
     is_timed=True,
     heeds_priority=True,
+    spares_work=True,
 )
 """As `LEAST_SERVED_FIRST`, for jobs that make room themselves later. Each run lasts `LEAST_RUN_S` at least. A higher
 priority stops a lower one, and an overdue job whoever a job of the first queue may. Source: our choice."""

@@ -1,7 +1,8 @@
 """How far a training job is, by its own word: what is believed of it, when it ends, and whether it still learns.
 
-Nothing here opens a file, and nothing that a job says decides about another job. Read `job_report` (what one file
-says), `training_progress` (what is known after it), `pace` (when it ends), then `early_stop`.
+Nothing here opens a file. What a job says decides about no other job, but for who is stopped (`lost_work`). Read
+`job_report` (what one file says), `training_progress` (what is known after it), `pace` (when it ends), then
+`early_stop`.
 """
 
 from __future__ import annotations

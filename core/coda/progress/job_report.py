@@ -23,6 +23,7 @@ MOST_LOSS: Final = 1e30
 
 _SHOWN: Final = 40  # characters of a value that a sentence repeats
 _WHOLE: Final = re.compile(r"[0-9]{1,16}")
+_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]{1,320}\.?[0-9]{0,320}|\.[0-9]{1,320})(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -38,6 +39,7 @@ class JobReport:
     loss_epoch: int | None = None  # the epoch that the loss is of; None: `epoch`
     learning_rate: float | None = None
     saved_step: int | None = None
+    answer: str | None = None  # the id of the stop that it has answered by saving
 
 
 def report_from_bytes(content: bytes) -> tuple[JobReport, str]:
@@ -68,6 +70,7 @@ def report_from_bytes(content: bytes) -> tuple[JobReport, str]:
         loss_epoch=_whole(texts, "loss_epoch", 0, MOST_EPOCHS, faults),
         learning_rate=_number(texts, "lr", 0.0, MOST_LOSS, faults),
         saved_step=_whole(texts, "saved", 0, MOST_STEPS, faults),
+        answer=_id(texts, "answer", faults),
     )
     return report, faults[0] if faults else ""
 
@@ -91,6 +94,14 @@ def _number(texts: dict[str, str], name: str, least: float, most: float, faults:
     if least <= number <= most:
         return number + 0.0  # not -0.0
     faults.append(f"{name} is {_quoted(text)}: a number from {least:g} to {most:g} is believed")
+    return None
+
+
+def _id(texts: dict[str, str], name: str, faults: list[str]) -> str | None:
+    text = texts.get(name)
+    if text is None or _ID.fullmatch(text):
+        return text
+    faults.append(f"{name} is {_quoted(text)}: write the id of the file stop")
     return None
 
 

@@ -45,6 +45,7 @@ class TrainingProgress:
     plateau: Plateau | None = None
     saved_step: int | None = None
     saved_s: float = 0.0  # when the save was first seen
+    answer: str = ""  # the id of the stop that it has answered by saving
     changed_s: float = 0.0  # when anything of it was last seen to change
     end_s: float = 0.0  # when it is expected to end
     message: str = ""  # what is not believed, or what is advised
@@ -72,8 +73,8 @@ def progress_after(
     best_loss, best_epoch = before.best_loss, before.best_epoch
     if report.loss is not None and (best_loss is None or report.loss < best_loss):
         best_loss, best_epoch = report.loss, of_loss
-    saved_s = before.saved_s
-    if report.saved_step is not None and report.saved_step != before.saved_step:
+    saved_s, answer = before.saved_s, report.answer or before.answer
+    if (report.saved_step is not None and report.saved_step != before.saved_step) or answer != before.answer:
         saved_s = now_s
     after = replace(
         before,
@@ -88,6 +89,7 @@ def progress_after(
         plateau=_plateau_after(before.plateau, report.loss, of_loss, margin),
         saved_step=_newer(report.saved_step, before.saved_step),
         saved_s=saved_s,
+        answer=answer,
     )
     return after if after == before else replace(after, changed_s=now_s)
 

@@ -63,11 +63,13 @@ LABEL_LEADER: Final = f"{GROUP}/leader"
 # on a pod with GPUs: others may be throttled for it, as for a rank of a TrainingJob.
 THROTTLING: Final = f"{GROUP}/throttling"
 
-# In the pod of rank 0: a directory of its own, in which the job says how far it is (docs/progress.md).
+# In the pod of rank 0, and of all ranks of a job that wants notice of a stop: a directory of its own, in which the job
+# says how far it is and hears that it is to stop (docs/progress.md, docs/stops.md).
 JOB_VOLUME: Final = "coda-job"
 JOB_DIRECTORY: Final = "/run/coda-job"
 JOB_VARIABLE: Final = "CODA_JOB_DIR"
 PROGRESS_FILE: Final = "progress"
+STOP_FILE: Final = "stop"  # by the agent: the job is to save and end
 
 POOL_TAINT: Final = f"{GROUP}/pool"
 

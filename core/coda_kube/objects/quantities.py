@@ -29,6 +29,11 @@ _LONGEST: Final = 64  # characters of a spelling that is cached, and digits that
 _EXPONENTS: Final = 100  # beyond this, any number of at most `_LONGEST` digits is capped or rounded up
 
 
+def quantity_from_bytes(count: int) -> str:
+    """Return bytes in mebibytes where they are whole ones, else as a plain number."""
+    return f"{count >> 20}Mi" if count and count % (1 << 20) == 0 else str(count)
+
+
 def fraction_from_quantity(text: str | int | float) -> Fraction:
     """Return the exact value of a quantity, at most `MOST` and in size at least a billionth. Raises InvalidQuantity.
 

@@ -21,7 +21,7 @@ def shortage(quotas: Iterable[Item], pod: Item, use_of_rank: Item, ranks: int) -
     `use_of_rank`: the use of each quota key by one of them."""
     for quota in sorted(quotas, key=lambda quota: str(quota["metadata"]["name"])):
         spec = quota.get("spec") or {}
-        if not (spec.get("scopes") or spec.get("scopeSelector")) or not _counts(spec, pod):
+        if not (spec.get("scopes") or spec.get("scopeSelector")) or not counts_pod(spec, pod):
             continue
         hard = _milli(spec.get("hard"))
         used = _milli((quota.get("status") or {}).get("used"))
@@ -38,8 +38,8 @@ def _milli(quantities: Item | None) -> dict[str, int]:
     return {key: milli_from_quantity(text) for key, text in readable_quantities(quantities or {}).items()}
 
 
-def _counts(spec: Item, pod: Item) -> bool:
-    """True if the quota counts the pod: all of its scopes match. An unknown scope is left to the API server."""
+def counts_pod(spec: Item, pod: Item) -> bool:
+    """True if a quota with this `spec` counts the pod: all scopes match. An unknown scope is left to the API server."""
     selectors = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     selectors += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     return all(_matches(selector, pod["spec"]) for selector in selectors)

@@ -38,6 +38,7 @@ from coda_kube.objects.pods.cpu_job import (
     is_recreated,
 )
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
+from coda_kube.objects.pods.stops import saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
@@ -217,14 +218,8 @@ def placement_from_json(status: Item) -> Placement | None:
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
         borrows=bool(placement.get("borrows")),
         answer=answer_from_json(placement),
-        stop=_stop_from_json(placement.get("stop")),
+        stop=stop_from_json(placement.get("stop")),
     )
-
-
-def _stop_from_json(stop: Item | None) -> StopOrder | None:
-    if not stop:
-        return None
-    return StopOrder(cause=StopCause(stop["cause"]), by=stop["by"], since_s=seconds_from_time(stop["time"]))
 
 
 def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
@@ -267,6 +262,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         served_s=float(status.get("servedSeconds") or 0),
         category=str(spec.get("category") or ""),
         resumable=bool(spec.get("resumable")),
+        stop_notice_s=float(spec.get("stopNoticeSeconds") or 0),
+        saved_s=saved_s_from_json(status, attempt=attempt),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
         first_run_s=seconds_from_time(status.get("startTime")),
     )

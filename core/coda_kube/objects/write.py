@@ -7,9 +7,9 @@ from typing import Any
 
 from coda.model import JobId, Placement
 from coda.model.decision import Refusal
-from coda.model.job import StopOrder
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
+from coda_kube.objects.pods.stops import stop_json
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import answer_json
 
@@ -37,7 +37,7 @@ def placement_json(placement: Placement) -> Json:
     if placement.borrows:
         more["borrows"] = True
     if placement.stop is not None:
-        more["stop"] = _stop_json(placement.stop)
+        more["stop"] = stop_json(placement.stop)
     return more | {
         "attempt": placement.attempt,
         "planId": placement.plan_id,
@@ -50,10 +50,6 @@ def placement_json(placement: Placement) -> Json:
         "committedTime": time_from_seconds(placement.committed_s),
         "bindDeadline": time_from_seconds(placement.bind_deadline_s),
     }
-
-
-def _stop_json(stop: StopOrder) -> Json:
-    return {"cause": stop.cause.value, "by": stop.by, "time": time_from_seconds(stop.since_s)}
 
 
 def pending_json(refusal: Refusal, *, since_s: float) -> Json:

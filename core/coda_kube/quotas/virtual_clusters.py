@@ -162,15 +162,21 @@ def _entry_from_json(item: Json) -> _Entry:
 
 
 def _added(amounts: TenantAmounts, job: Job, sign: int) -> TenantAmounts:
-    gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = amounts
     waits = is_waiting(job)
-    if not waits and (job.placement is None or job.phase in FINISHED):
+    runs = not waits and job.placement is not None and job.phase not in FINISHED
+    if not (waits or runs or job.ending):
         return amounts
-    ranks = sign * (job.replicas - (0 if waits else len(job.gone)))
-    of_gpus, of_cpu_m = job.request.gpus * ranks, 0 if job.request.gpus else job.request.cpu_m * ranks
-    if waits:
-        return TenantAmounts(gpus, gpus_asked + of_gpus, cpu_m, cpu_m_asked + of_cpu_m, running, waiting + sign)
-    return TenantAmounts(gpus + of_gpus, gpus_asked, cpu_m + of_cpu_m, cpu_m_asked, running + sign, waiting)
+    gpus, cpu_m = job.request.gpus, 0 if job.request.gpus else job.request.cpu_m
+    held = sign * (len(job.ending) + (job.replicas - len(job.gone) if runs else 0))
+    asked = sign * job.replicas if waits else 0
+    return TenantAmounts(
+        gpus=amounts.gpus + gpus * held,
+        waiting_gpus=amounts.waiting_gpus + gpus * asked,
+        cpu_m=amounts.cpu_m + cpu_m * held,
+        waiting_cpu_m=amounts.waiting_cpu_m + cpu_m * asked,
+        running=amounts.running + sign * runs,
+        waiting=amounts.waiting + sign * waits,
+    )
 
 
 def _overlap(rivals: Mapping[str, str], tenant_by_namespace: Mapping[str, str], name: str) -> Json:

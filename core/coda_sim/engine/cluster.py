@@ -7,6 +7,7 @@ cycle with a cache reads only what changed.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from coda.history.division import Shares
 from coda.model.decision import Start, StopCause
@@ -41,8 +42,11 @@ def nodes_of_shape(shape: ClusterShape) -> tuple[Node, ...]:
 class Cluster:
     """The nodes, and the jobs that wait or run."""
 
-    def __init__(self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = ()) -> None:
+    def __init__(
+        self, shape: ClusterShape, virtual_clusters: tuple[VirtualCluster, ...] = (), *, save_every_s: float = 0.0
+    ) -> None:
         self._virtual_clusters = virtual_clusters
+        self._save_every_s = save_every_s  # as in `Costs`
         self.nodes = nodes_of_shape(shape)
         self.array_quotas: tuple[ArrayQuota, ...] = ()
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
@@ -63,8 +67,12 @@ class Cluster:
         self._rack_by_node = [node.labels[_RACK_LABEL] for node in self.nodes] if shape.racks > 1 else None
         self._number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
 
-    def world(self) -> World:
+    def world(self, now_s: float) -> World:
         """Return a snapshot; it shares everything that did not change with the one before."""
+        if self._save_every_s:
+            for run in self.running.values():
+                if run.save(self._save_every_s, now_s):
+                    self._update_job(run)
         return World(
             nodes=self.nodes,
             used=self._used.table(),
@@ -98,7 +106,9 @@ class Cluster:
         return touched
 
     def enqueue(self, run: JobRun) -> None:
-        """Add a job that waits."""
+        """Add a job that waits. One that resumes and does not save regularly loses nothing whenever it is stopped."""
+        if run.job.resumable and not (self._save_every_s and run.gpus):
+            run.job = replace(run.job, saved_s=inf)
         self.waiting[run.job.id] = run
         self._update_job(run)
 

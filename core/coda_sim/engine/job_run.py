@@ -6,6 +6,7 @@ Work is counted in seconds of the recorded run time: a job is done when `done_s`
 from __future__ import annotations
 
 from dataclasses import replace
+from math import floor, inf
 from typing import Final
 
 from coda.history.division import HeldSpan
@@ -45,6 +46,7 @@ class JobRun:
         "piece_done_s",
         "piece_from_s",
         "resizes",
+        "saved_done_s",
         "since_s",
         "told_factor",
         "version",
@@ -64,6 +66,7 @@ class JobRun:
         self.work_s = gang.row.duration_s
         self.told_factor = told_factor  # of its run times, as the planner is told
         self.done_s = 0.0  # work that counts
+        self.saved_done_s = 0.0  # of it, what its last regular save has
         self.attempt = 0  # starts so far
         self.is_profiled = True  # the cores at which it is fastest are known
         self.is_restarting = False  # it has its nodes, and does nothing yet
@@ -176,6 +179,32 @@ class JobRun:
                 self.victim_s += passed_s
                 self.victim_lost_s += passed_s * self.lost_pace
             self.since_s = now_s
+
+    def save(self, every_s: float, now_s: float) -> bool:
+        """Note the last of its regular saves up to now; True if it is another one.
+
+        They count from the begin of the attempt. Between the save and now it had the pace that it has now."""
+        placement = self.job.placement
+        if placement is None or not self.job.resumable or not self.gpus:
+            return False
+        began_s = placement.committed_s
+        saved_s = began_s + floor((now_s - began_s) / every_s) * every_s
+        if saved_s <= max(self.job.saved_s, began_s):
+            return False
+        self.advance(now_s)
+        self.saved_done_s = max(self.saved_done_s, self.done_s - (now_s - saved_s) * self.pace)
+        self.job = replace(self.job, saved_s=saved_s)
+        return True
+
+    def unsaved_s(self, every_s: float, now_s: float) -> float:
+        """Return the work that is lost if it is stopped now, after counting it up to now; inf: all of it."""
+        self.advance(now_s)
+        if not self.job.resumable:
+            return inf
+        if not every_s or not self.gpus:
+            return 0.0
+        self.save(every_s, now_s)
+        return self.done_s - self.saved_done_s
 
     def end_s(self, now_s: float) -> float:
         """Return when the job is done if nothing changes; its pace must not be 0."""

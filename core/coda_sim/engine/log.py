@@ -66,9 +66,27 @@ class JobEntry:
         if self.restarts and self.restarts[-1].end_s > now_s:
             self.restarts[-1] = self.restarts[-1]._replace(end_s=now_s)
 
-    def discard_work(self) -> None:
-        """Mark the work done so far as lost."""
-        self.pieces = [piece._replace(kept=False) for piece in self.pieces]
+    def discard_work(self, lost_s: float) -> None:
+        """Mark so much of the work as lost, the last first. A piece of which a part is lost becomes two."""
+        for index in range(len(self.pieces) - 1, -1, -1):
+            piece = self.pieces[index]
+            if lost_s <= 0:
+                return
+            if not piece.kept:
+                continue
+            if piece.work_s <= lost_s + 1e-6:  # sums of floats
+                self.pieces[index] = piece._replace(kept=False)
+            else:
+                self.pieces[index : index + 1] = _cut(piece, 1.0 - lost_s / piece.work_s)
+            lost_s -= piece.work_s
+
+
+def _cut(piece: Piece, share: float) -> list[Piece]:
+    """The piece as two, the first with this share of its time and work; the second is lost."""
+    cut_s, work_s, busy = piece.start_s + share * (piece.end_s - piece.start_s), piece.work_s, piece.busy_gpu_s
+    first = piece._replace(end_s=cut_s, work_s=work_s * share, busy_gpu_s=busy * share)
+    rest = 1.0 - share
+    return [first, piece._replace(start_s=cut_s, work_s=work_s * rest, busy_gpu_s=busy * rest, kept=False)]
 
 
 class UsageTrail:

@@ -66,7 +66,8 @@ class Simulation:
         self._decide = decide
         # No trace records quotas: only policies that are nothing without them get invented ones.
         has_quotas = policy_of(config.planner.policy).counts_quotas
-        self._cluster = Cluster(config.shape, virtual_clusters(gangs, config.shape.gpus) if has_quotas else ())
+        tenants = virtual_clusters(gangs, config.shape.gpus) if has_quotas else ()
+        self._cluster = Cluster(config.shape, tenants, save_every_s=config.costs.save_every_s)
         self._paces = PaceModel(self._cluster, config.profiles)
         self._usage = UsageRecorder(self._cluster)
         self._allocator = AllocatorModel(config.tuning, config.shape, config.inaccuracy) if config.allocator else None
@@ -208,7 +209,7 @@ class Simulation:
         for run, cores in self._shrinks.values():
             self._cluster.add_wish(run, cores, self._now_s)
         self._shrinks.clear()
-        world = self._cluster.world()
+        world = self._cluster.world(self._now_s)
         decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=0)
         for grant in decision.grants:
             self._grant(self._cluster.running[grant.job], grant.cores)
@@ -231,13 +232,12 @@ class Simulation:
     def _stop(self, stop: Stop) -> None:
         """Stop a job and requeue it, as `Stop` says."""
         run, entry = self._cluster.running[stop.job], self._entries[stop.job]
-        run.advance(self._now_s)
+        lost_s = run.unsaved_s(self._config.costs.save_every_s, self._now_s)
         cores = self._allocator.end_attempt(run) if self._allocator else run.cores
         self._leave(run, entry)
         entry.count_stop(stop.cause)
-        if not run.job.resumable:
-            entry.discard_work()
-            run.done_s = 0.0
+        entry.discard_work(lost_s)
+        run.done_s = max(0.0, run.done_s - lost_s)
         reclaimed = self._cluster.times_reclaimed(run.job, stop.cause, self._now_s, self._config.planner.reclaim)
         restart_s = self._config.costs.of(run.gpus)
         run.requeue(stop.cause, cores, self._now_s, restart_s=restart_s, reclaimed=reclaimed)
@@ -393,7 +393,7 @@ class Simulation:
     def _refuse_waiting(self) -> None:
         if not self._cluster.waiting:
             return
-        world = self._cluster.world()
+        world = self._cluster.world(self._now_s)
         decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=None)
         for refusal in decision.refusals:
             self._entries[refusal.job].refusal = f"{refusal.code.value}: {refusal.message}"

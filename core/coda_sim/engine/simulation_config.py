@@ -36,11 +36,13 @@ class Costs:
     cpu_restart_s: Annotated[float, Origin(A, "of a CPU job; CODA: containers are cheap to move")] = 0.0
     resuming_gpu_jobs: Annotated[float, Origin(A, "share that goes on where it was; the others begin again")] = 1.0
     resuming_cpu_jobs: Annotated[float, Origin(A, "share that goes on where it was; the others begin again")] = 1.0
+    save_every_s: Annotated[float, Origin(A, "between saves of a GPU job that resumes; 0: it loses nothing")] = 0.0
     resize_s: Annotated[float, Origin(A, "until pods can use more cores; a kubelet takes 1 to 3 s")] = 0.0
     profiling_s: Annotated[float, Origin(A, "until a profile knows a new job; 5 windows of 90 s")] = 0.0
 
     def __post_init__(self) -> None:
-        times_s = (self.restart_s, self.restart_many_s, self.cpu_restart_s, self.resize_s, self.profiling_s)
+        restarts_s = (self.restart_s, self.restart_many_s, self.cpu_restart_s)
+        times_s = (*restarts_s, self.save_every_s, self.resize_s, self.profiling_s)
         if min(times_s) < 0:
             raise InvalidInput("costs in time must not be negative")
         for share in (self.resuming_gpu_jobs, self.resuming_cpu_jobs):

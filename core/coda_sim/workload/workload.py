@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from coda.errors import InvalidInput
 from coda_sim.traces.reader import read_trace
 from coda_sim.traces.request_table import read_request_table
 from coda_sim.traces.selection import Selection, select
-from coda_sim.traces.trace import OnError, Trace
+from coda_sim.traces.trace import OnError, Row, Trace
 from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import CORES_PER_GPU, Cores, Gang, RefusedRow, gangs_from_rows
 from coda_sim.workload.month import coda_month
@@ -67,7 +68,7 @@ class Load:
 def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
     """Return the workload of one seed. Raises InvalidInput if no job is left."""
     trace = None if source.trace is None else read_trace(source.trace, on_error=source.on_error)
-    rows = coda_month(source.month, seed=seed) if trace is None else trace.rows
+    rows = _month(source.month, seed) if trace is None else trace.rows
     table = read_request_table(source.request_table) if source.request_table else ()
     selected = select(rows, source.selection, source.name)
     gangs, refused = gangs_from_rows(selected.rows, shape, Cores(table=table, seed=seed))
@@ -82,6 +83,11 @@ def load(source: WorkloadSource, shape: ClusterShape, *, seed: int) -> Load:
         durations_cut=selected.durations_cut,
         trace=trace,
     )
+
+
+@lru_cache(maxsize=1)  # a study simulates the same month under one policy after the other, and its rows take a second
+def _month(config: MonthConfig, seed: int) -> tuple[Row, ...]:
+    return coda_month(config, seed=seed)
 
 
 def default_shape(source: WorkloadSource) -> str | None:

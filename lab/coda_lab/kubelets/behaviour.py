@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from coda.errors import InvalidInput
 from coda_kube.objects import names
+from coda_kube.objects.quantities import whole_from_quantity
 
 PREFIX: Final = f"sim.{names.GROUP}/"
 
@@ -20,9 +21,11 @@ class Behaviour:
     run_s: float | None = None  # from start to exit; None: until deleted
     runs_from_placement: bool = False  # `run_s` counts from its placement, or its gang's, not from its start
     exit_code: int = 0
+    needs_bytes: int = 0  # of memory; with a lower limit the main container is killed for memory at its end
     log: str | None = None  # None: a few synthesised lines
     start_delay_s: float = 0.005  # from admission to started containers (or to the failing image pull)
     stop_s: float = 0.2  # from deletion to stopped containers, unless the grace period is shorter
+    exit_on_stop_s: float | None = None  # from the announcement of a stop to its own exit; None: it does not listen
     fails_image_pull: bool = False
     refusal: str | None = None  # the kubelet refuses the pod with this reason
     never_starts: bool = False
@@ -75,9 +78,11 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "run-seconds": ("run_s", _seconds),
     "run-from": ("runs_from_placement", _placement),
     "exit-code": ("exit_code", _exit_code),
+    "needs-memory": ("needs_bytes", whole_from_quantity),
     "log": ("log", str),
     "start-delay-seconds": ("start_delay_s", _seconds),
     "stop-seconds": ("stop_s", _seconds),
+    "exit-on-stop-seconds": ("exit_on_stop_s", _seconds),
     "image-pull": ("fails_image_pull", _fail),
     "refuse": ("refusal", _reason),
     "never-start": ("never_starts", _true),

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from coda_kube.objects.pods.stops import ANNOTATION_STOP
+from coda_kube.objects.quantities import whole_from_quantity
 from coda_lab.kubelets.behaviour import PREFIX
 from coda_lab.kubelets.machine import OVER, Machine, SimPod, Stage, Timer
 from coda_lab.kubelets.nodes import is_ready
@@ -26,6 +28,7 @@ LOST = PREFIX + "lost"
 _QUICK_S = 0.02  # a state that lasts no longer is not worth a write: saves a third of all writes
 _KILLED_BY_TERM = 143
 _KILLED_AFTER_GRACE = 137
+_OUT_OF_MEMORY = "OOMKilled"
 _LOST_TASK = 255  # containerd's words for a container that it does not find again after a reboot: 255, Unknown
 _REBOOT = "reboot"
 
@@ -95,6 +98,9 @@ class Fleet:
             pod = self._keep(pod_from_json(item, machine))
         elif metadata.get("generation", 0) > pod.asked_generation:
             self._resizer.edited(pod, item)
+        if pod.told_s is None and ANNOTATION_STOP in (metadata.get("annotations") or {}):
+            pod.told_s = self._now()
+            self._arm(pod)
         if metadata.get("deletionTimestamp"):
             grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
             pod.grace_s = grace_s if pod.grace_s is None else min(grace_s, pod.grace_s)
@@ -257,14 +263,15 @@ class Fleet:
 
     def _end(self, pod: SimPod) -> None:
         """The containers of a running pod end: by themselves, or stopped by a deletion."""
-        run_s = pod.behaviour.run_s
-        run_out_s = None if run_s is None else pod.run_out_s(run_s)
+        run_out_s = pod.own_end_s()
         pod.ended_s = self._now() if run_out_s is None else min(self._now(), run_out_s)
         pod.exit_code = pod.behaviour.exit_code
         if pod.stop_s is not None and (run_out_s is None or pod.stop_s < run_out_s):
             is_in_time = pod.behaviour.stop_s <= (pod.grace_s or 0.0)
             pod.exit_code = _KILLED_BY_TERM if is_in_time else _KILLED_AFTER_GRACE
             pod.ended_s = pod.stop_s
+        elif 0 < _memory_limit(pod) < pod.behaviour.needs_bytes:
+            pod.exit_code, pod.end_reason = _KILLED_AFTER_GRACE, _OUT_OF_MEMORY
         self._ended(pod)
 
     def _ended(self, pod: SimPod) -> None:
@@ -273,3 +280,9 @@ class Fleet:
         pod.removal_due = pod.stop_s is not None
         self._report(pod)
         pod.announce_end()
+
+
+def _memory_limit(pod: SimPod) -> int:
+    """Return the limit of the main container in bytes; 0: it has none."""
+    size = pod.actual.get(pod.containers[0].name)
+    return whole_from_quantity(size.limits.get("memory") or 0) if size is not None else 0

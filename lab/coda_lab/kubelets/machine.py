@@ -120,6 +120,7 @@ class SimPod:
     exit_code: int = 0
     end_reason: str | None = None  # None: as the exit code says
 
+    told_s: float | None = None  # when it heard that it is to stop for another job
     grace_s: float | None = None  # someone deletes it and grants this grace period
     stop_s: float | None = None  # when its containers will have stopped because of that
     removal_due: bool = False  # nothing remains of it here: the API object may go
@@ -150,13 +151,18 @@ class SimPod:
             moments.append(self.admitted_s + self.behaviour.start_delay_s)
         elif self.stage is Stage.PULL_FAILED:
             moments.append(self.admitted_s + self.behaviour.start_delay_s + PULL_RETRY_S)
-        elif self.stage is Stage.RUNNING and self.behaviour.run_s is not None:
-            moments.append(self.run_out_s(self.behaviour.run_s))
+        elif self.stage is Stage.RUNNING and (end_s := self.own_end_s()) is not None:
+            moments.append(end_s)
         return min(moments, default=None)
 
-    def run_out_s(self, run_s: float) -> float:
-        """The end of its started containers after such a run."""
-        return max(self.started_s, (self.started_s if self.placed_s is None else self.placed_s) + run_s)
+    def own_end_s(self) -> float | None:
+        """When its started containers end by themselves: after their run, or because they heard of a stop."""
+        began_s = self.started_s if self.placed_s is None else self.placed_s
+        run_s, exit_s = self.behaviour.run_s, self.behaviour.exit_on_stop_s
+        moments = [] if run_s is None else [began_s + run_s]
+        if self.told_s is not None and exit_s is not None:
+            moments.append(self.told_s + exit_s)
+        return max(self.started_s, min(moments)) if moments else None
 
     async def wait_until_over(self) -> None:
         """Return once it has ended, was refused or is gone."""

@@ -44,6 +44,7 @@ def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, s
         "CODA_NODE_NAME": node,
         "CODA_STATE_DIR": str(places.disk),
         "CODA_PODS_DIR": str(places.pods),
+        "CODA_STOP_NOTICES": "true",
         "CODA_PROGRESS_S": f"{PROGRESS_S:g}",
         "CODA_POD_RESOURCES": str(places.kubelet_socket),
         "CODA_PEAK_GB_PER_S": json.dumps(dict.fromkeys(hardware.domains, hardware.peak_bytes_per_s / 1e9)),

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from coda.contention import Protection
+from coda.errors import InvalidInput
 from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
 from coda_kube.objects.names import ANNOTATION_CORES, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
+from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO, GangMember, pod_from_json
 from coda_kube.objects.resize_obstacles import obstacle_from_json
@@ -44,6 +46,7 @@ class LocalPod:
     cores: int = 0  # of a rank's main container, as its kubelet says they are in force; else as it wants
     claim_uses: tuple[ClaimUse, ...] = ()
     is_tuned: bool = False  # a rank of a job whose cores Coda finds
+    stop: Announcement | None = None  # a rank that is to save and end
     resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
 
     @property
@@ -100,7 +103,16 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
         resize_obstacle="" if obstacle is None else obstacle.value,
+        stop=None if pod.member is None else _stop(metadata),
     )
+
+
+def _stop(metadata: Item) -> Announcement | None:
+    """What the operator announced; nothing, where somebody else wrote the annotation and it says nothing."""
+    try:
+        return announcement_from_metadata(metadata)
+    except InvalidInput:
+        return None
 
 
 def _main_status(spec: Item, status: Item) -> Item:

@@ -49,10 +49,12 @@ class ProgressFollower:
         self._known: dict[str, _Known] = {}  # by pod uid
 
     def due(self, local: tuple[LocalPod, ...], now_s: float) -> tuple[LocalPod, ...]:
-        """Return the pods whose files are to be read now; all others that do not run here are forgotten."""
+        """Return the pods whose files are to be read now; all others that do not run here are forgotten.
+
+        One that is to stop is read each time: it is waited for."""
         rank0 = [pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0]
         self._known = {pod.uid: self._known.get(pod.uid) or _Known(now_s) for pod in rank0}
-        due = tuple(pod for pod in rank0 if now_s >= self._known[pod.uid].look_again_s)
+        due = tuple(pod for pod in rank0 if pod.stop is not None or now_s >= self._known[pod.uid].look_again_s)
         for pod in due:
             self._known[pod.uid].look_again_s = now_s + self._every_s
         return due

@@ -36,13 +36,9 @@ class FoundReport:
 
 def find_report(pods: Path, uid: str) -> FoundReport:
     """Read the progress file of a pod. `pods`: the kubelet's folder of all pods. Never raises, never waits."""
-    if not _UID.fullmatch(uid):
-        return FoundReport()
     opened: list[int] = []
     try:
-        opened.append(os.open(pods, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-        for folder in (uid, *VOLUMES):
-            opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
+        open_folder(pods, uid, opened)
         opened.append(os.open(PROGRESS_FILE, _LOOK, dir_fd=opened[-1]))
         if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
             return FoundReport(fault="the progress file is no plain file but a link, a folder, a pipe or a device")
@@ -57,6 +53,17 @@ def find_report(pods: Path, uid: str) -> FoundReport:
     finally:
         for descriptor in reversed(opened):
             os.close(descriptor)
+
+
+def open_folder(pods: Path, uid: str, opened: list[int]) -> None:
+    """Append the descriptors of the way to a pod's directory to `opened`, the directory last. The caller closes them.
+
+    Each folder is opened for itself, and no link is followed. Raises OSError; FileNotFoundError for what is no uid."""
+    if not _UID.fullmatch(uid):
+        raise FileNotFoundError(uid)
+    opened.append(os.open(pods, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    for folder in (uid, *VOLUMES):
+        opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
 
 
 def _content(descriptor: int) -> FoundReport:

@@ -6,8 +6,7 @@ its record), `outbox` (which jobs may go), `writer` (the thread that writes), `s
 """
 
 from coda_operator.history.finished_job import finished_job
-from coda_operator.history.keeper import HistoryKeeper
+from coda_operator.history.keeper import HistoryKeeper, store_of
 from coda_operator.history.outbox import Outbox
-from coda_operator.history.store import database_url
 
-__all__ = ["HistoryKeeper", "Outbox", "database_url", "finished_job"]
+__all__ = ["HistoryKeeper", "Outbox", "finished_job", "store_of"]

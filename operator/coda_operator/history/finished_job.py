@@ -61,6 +61,7 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         run_s=split.run_s,
         idle_gpu_s=_idle_gpu_s(tuning, cores_given, gpus, split),
         failures=progress.failures,
+        lost_s=progress.lost_s,
     )
 
 

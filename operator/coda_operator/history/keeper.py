@@ -7,10 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy.engine import URL
 
 from coda.allocator import Category
 from coda.allocator.start_point import Tuned
@@ -18,10 +17,12 @@ from coda.errors import Outage
 from coda_kube.api.client import Client
 from coda_operator.history.outbox import Outbox
 from coda_operator.history.run_times_map import RunTimesMap
-from coda_operator.history.store import Store
 from coda_operator.history.writer import Key, Writer
 from coda_operator.metrics import HistoryMetrics
 from coda_operator.view.experience import LearnedCores
+
+if TYPE_CHECKING:
+    from coda_operator.history.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,23 @@ TAUGHT_S: Final = 90 * 86400.0
 """What jobs of this long ago were tuned to still guides the next ones. Our choice: programs change."""
 
 
+def store_of(url: str, file: str) -> Store | None:
+    """Return the store at `url`, or else in the SQLite file; None if neither is given. Raises InvalidInput."""
+    if not url and not file:
+        return None
+    # Here, since SQLAlchemy takes a third of a second and 20 MB: an operator without a store never loads it.
+    from coda_operator.history.store import Store, database_url
+
+    found = database_url(url, file)
+    return None if found is None else Store(found)
+
+
 class HistoryKeeper:
-    """The history of one process. Without a `url` nothing is kept, and no job waits for it."""
+    """The history of one process. Without a `store` nothing is kept, and no job waits for it."""
 
     def __init__(
         self,
-        url: URL | None,
+        store: Store | None,
         client: Client,
         wake: Callable[[str], None],
         learned: LearnedCores,
@@ -44,7 +56,7 @@ class HistoryKeeper:
     ) -> None:
         self._clock = clock
         self._learned = learned
-        self._store = None if url is None else Store(url)
+        self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer = None if self._store is None else Writer(self._store, self._tell_loop, self._learn)
         metrics = HistoryMetrics(registry)

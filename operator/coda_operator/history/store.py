@@ -13,18 +13,16 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, func, literal, literal_column, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
-from coda.errors import CodaError, InvalidInput, Outage
+from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
 from coda.history.record import Ending
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
+from coda_operator.history.writer import RecordRefused
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
@@ -38,10 +36,6 @@ BATCH: Final = 500
 _JOBS, _WAITS = FINISHED_JOBS, FINISHED_JOB_WAITS
 _OWNER: Final = func.coalesce(func.nullif(_JOBS.c.owner, literal_column("''")), _JOBS.c.namespace)
 _INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
-class RecordRefused(CodaError):
-    """The database will never take such a record."""
 
 
 def database_url(url: str, file: str) -> URL | None:
@@ -78,10 +72,7 @@ class Store:
                 connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": LOCK_ID})
                 connection.commit()
             try:
-                config = Config()
-                config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
+                _upgrade(connection)
                 connection.commit()
             finally:
                 if self._engine.dialect.name == "postgresql":
@@ -169,8 +160,23 @@ class Store:
             yield
         except (DataError, IntegrityError) as error:
             raise RecordRefused(f"{self._name}: {_first_line(error)}") from error
-        except (SQLAlchemyError, CommandError, OSError) as error:
+        except (SQLAlchemyError, OSError) as error:
             raise Outage(f"{self._name}: {_first_line(error)}") from error
+
+
+def _upgrade(connection: Connection) -> None:
+    # Here, since alembic takes a quarter of a second to load: commands that only read the store do not need it.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise Outage(f"{connection.engine.url.render_as_string()}: {_first_line(error)}") from error
 
 
 def _engine(url: URL) -> Engine:

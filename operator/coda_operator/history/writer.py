@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from coda.errors import Outage
+from coda.errors import CodaError, Outage
 from coda.history import FinishedJob
-from coda_operator.history.store import RecordRefused
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +26,10 @@ LAST_DELAY_S: Final = 60.0
 
 Key = tuple[str, int]
 """The uid of a job and the attempt in which it ended."""
+
+
+class RecordRefused(CodaError):
+    """The database will never take such a record."""
 
 
 class Target(Protocol):

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.allocator import start_cores
-from coda.lifecycle.waiting import GangSize
+from coda.allocator.memory_growth import RankMemory
+from coda.lifecycle.transitions import GangSize
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
@@ -45,12 +46,14 @@ class Acceptor:
         self._cluster = cluster
         self._requests = requests
 
-    async def request_of(self, job: JobRecord, attempt: int) -> Json | TemplateRefused | NotAdmitted:
+    async def request_of(
+        self, job: JobRecord, attempt: int, memory: RankMemory | None
+    ) -> Json | TemplateRefused | NotAdmitted:
         """Return what one rank requests once admitted. Raises Outage, or Rejected if nothing was judged.
 
         Without an admitted pod there is no request: what the template says is not judged, capped or completed."""
         cores = self._cores(job)
-        probe = probe_pod(job.json, attempt=attempt, cores=cores)
+        probe = probe_pod(job.json, attempt=attempt, cores=cores, memory=memory)
         try:
             async with self._requests.reading():
                 admitted = await self._client.create(

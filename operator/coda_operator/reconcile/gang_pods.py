@@ -97,7 +97,9 @@ class GangPods:
         if not listing["items"]:
             return
         use = (job.request or {}).get("quota") or {}
-        lacks = shortage(listing["items"], rank_pod(job.json, job.placement, 0), use, job.terms.replicas)
+        lacks = shortage(
+            listing["items"], rank_pod(job.json, job.placement, 0, job.progress.memory), use, job.terms.replicas
+        )
         if lacks is not None:
             raise Rejected(403, "Forbidden", lacks)
 
@@ -123,7 +125,7 @@ class GangPods:
 
     async def _create_pod(self, job: JobRecord, rank: int) -> None:
         assert job.placement is not None
-        pod = rank_pod(job.json, job.placement, rank)
+        pod = rank_pod(job.json, job.placement, rank, job.progress.memory)
         name = pod["metadata"]["name"]
         try:
             created = await self._client.create(job.pods_path, pod)

@@ -1,4 +1,5 @@
-"""Ends pods: deletes them and lifts our finalizer. A pod that cannot be written delays no other.
+"""Ends pods: tells them before where they asked for it, deletes them and lifts our finalizer. A pod that cannot be
+written delays no other.
 
 It is tried less and less often, until it changes: a policy may refuse it for as long as its owner likes, or a user has
 padded it to the limit of etcd.
@@ -16,13 +17,17 @@ from coda.lifecycle import RankPod
 from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.names import RANK_FINALIZER
+from coda_kube.objects.pods.stops import ANNOTATION_STOP, Announcement, announcement_text
 from coda_operator.reconcile.request_slots import NotLeaderError, Purpose, RequestSlots
-from coda_operator.view import ClusterView
+from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import LAST_OUTAGE_DELAY_S, retry_delay_s
 
 log = logging.getLogger(__name__)
 
 ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server takes that for a change of the field
+
+TOLD_AGAIN_S: Final = 5.0
+"""Seconds until a pod is told again. Our choice: some tries within any useful notice."""
 
 Write = Callable[[str, str], Awaitable[None]]
 """Writes the pod at a path that has a uid."""
@@ -98,6 +103,44 @@ class PodEndings:
         except Rejected as refusal:
             if ANOTHER not in str(refusal):
                 raise
+
+
+class StopAnnouncer:
+    """Tells the ranks of a job that they are to save and end: an annotation on each of their pods.
+
+    Raises nothing but NotLeaderError and errors of our own. Who is not told is stopped at the end of the notice too."""
+
+    def __init__(
+        self, client: Client, cluster: ClusterView, requests: RequestSlots, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._requests = requests
+        self._clock = clock
+
+    async def tell(self, job: JobRecord, due_s: float, pods: Iterable[RankPod]) -> float | None:
+        """Tell these pods. `due_s`: when they are stopped, as it was written. Returns when to try again, if ever."""
+        order = job.placement.stop if job.placement is not None else None
+        if job.placement is None or order is None:
+            return None
+        text = announcement_text(
+            Announcement(id=job.placement.plan_id, cause=order.cause.value, notice_s=order.notice_s, until_s=due_s)
+        )
+        told = await asyncio.gather(*(self._tell(job, pod, text) for pod in pods))
+        return None if all(told) else self._clock() + TOLD_AGAIN_S
+
+    async def _tell(self, job: JobRecord, pod: RankPod, text: str) -> bool:
+        path = f"{job.pods_path}/{pod.name}"
+        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_STOP: text}}}
+        try:
+            async with self._requests.writing(Purpose.END, job.uid):
+                self._cluster.pods.put(await self._client.patch(path, patch))
+        except NotLeaderError:
+            raise
+        except CodaError as error:
+            log.warning("pod %s of %s is not told that it is to stop: %s", pod.name, job.key, error)
+            return False
+        return True
 
 
 def _earliest(*moments_s: float | None) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coda.allocator.memory_growth import RankMemory
 from coda.model import Placement
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
@@ -32,6 +33,7 @@ from coda_kube.objects.names import (
     rank_hostname,
 )
 from coda_kube.objects.pods.node_terms import pinned
+from coda_kube.objects.quantities import quantity_from_bytes, whole_from_quantity
 from coda_kube.objects.read import AUTO
 
 MASTER_PORT = 29500  # torchrun's default
@@ -45,16 +47,16 @@ _NODE_TROUBLE = tuple(
 """Coda judges itself when a node is lost. Without these, Kubernetes would evict the ranks after 5 min in any case."""
 
 
-def probe_pod(job: Job, *, attempt: int, cores: int) -> Json:
+def probe_pod(job: Job, *, attempt: int, cores: int, memory: RankMemory | None = None) -> Json:
     """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name."""
-    pod = _pod(job, attempt=attempt, rank=0, cores=cores)
+    pod = _pod(job, attempt=attempt, rank=0, cores=cores, memory=memory)
     pod["metadata"]["generateName"] = f"{job['metadata']['name']}-"
     return pod
 
 
-def rank_pod(job: Job, placement: Placement, rank: int) -> Json:
-    """Return the pod of `rank`, pinned to the node of its placement."""
-    pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica)
+def rank_pod(job: Job, placement: Placement, rank: int, memory: RankMemory | None = None) -> Json:
+    """Return the pod of `rank`, pinned to the node of its placement. `memory`: grown after one was killed for it."""
+    pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica, memory=memory)
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
     if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1:
@@ -87,10 +89,11 @@ def headless_service(job: Job) -> Json:
     }
 
 
-def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
+def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | None) -> Json:
     metadata, spec = job["metadata"], job["spec"]
     template_metadata, wanted = spec["template"].get("metadata") or {}, spec["template"]["spec"]
     main, *others = wanted["containers"]
+    main = main if memory is None else _with_memory(main, memory)
     pod_spec = wanted | {
         "restartPolicy": "Never",
         "schedulerName": SCHEDULER,
@@ -99,7 +102,7 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int) -> Json:
         "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}, *_NODE_TROUBLE],
         "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
-    if rank == 0 and spec.get("reportProgress", True):
+    if spec.get("reportProgress", True) and (rank == 0 or spec.get("stopNoticeSeconds")):
         pod_spec |= _job_directory(pod_spec)
     return {
         "apiVersion": "v1",
@@ -135,6 +138,16 @@ def _owner(metadata: Mapping[str, Any]) -> Json:
         "uid": metadata["uid"],
         "controller": True,
     }
+
+
+def _with_memory(container: Job, memory: RankMemory) -> Json:
+    """Return the container with grown memory. An edit of the template may have asked for more since: that counts."""
+    resources = dict(container.get("resources") or {})
+    for kind, grown in (("requests", memory.request_bytes), ("limits", memory.limit_bytes)):
+        amounts = resources.get(kind) or {}
+        if grown > whole_from_quantity(amounts.get("memory") or 0):
+            resources[kind] = amounts | {"memory": quantity_from_bytes(grown)}
+    return {**container, "resources": resources}
 
 
 def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) -> Json:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from coda.correlation import signature_of
 from coda.diagnosis import RuleBook, built_in_rules
 from coda.errors import Conflict
 from coda.lifecycle import (
@@ -27,7 +28,7 @@ from coda.lifecycle import (
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.steps import is_refused_for_good, not_admitted, template_refused
-from coda.lifecycle.waiting import after_acceptance
+from coda.lifecycle.transitions import after_acceptance
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
@@ -36,10 +37,11 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, gang_size, size_from_status
 from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.failures.killed_ranks import KilledRanks
+from coda_operator.reconcile.failures.rank_logs import RankLogs
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
-from coda_operator.reconcile.pod_endings import PodEndings
-from coda_operator.reconcile.rank_logs import RankLogs
+from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
@@ -78,7 +80,9 @@ class Reconciler:
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
         self._logs = RankLogs(client, rules or built_in_rules())
+        self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)
+        self._announcer = StopAnnouncer(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
 
     async def reconcile(self, key: str) -> float | None:
@@ -154,11 +158,14 @@ class Reconciler:
         if not logs_needed(now, self._clock(), self._config):
             return now
         diagnosis, unread = await self._logs.diagnose(job, now)
-        return replace(now, diagnosis=diagnosis, unread=unread)
+        signature = signature_of(diagnosis, job.json["metadata"]["name"])
+        alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
+        killed = await self._killed.of(job, now)
+        return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike, killed=killed)
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""
-        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt))
+        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt, step.progress.memory))
         try:
             return await self._writer.add_finalizer(job), await asking
         finally:
@@ -188,6 +195,7 @@ class Reconciler:
             return self._clock()  # the next step, at once, decides on the pods that now exist
         await self._writer.write_progress(job, step.progress, request)
         namespace = job.json["metadata"]["namespace"]
+        not_told_s = await self._announcer.tell(job, step.progress.stop_due_s, step.announce)
         not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)
         not_let_go_s = await self._endings.let_go(namespace, job.uid, step.let_go)
         not_recorded_s = self._post_record(job) if step.record else None
@@ -196,7 +204,7 @@ class Reconciler:
             self._outbox.forget(job.uid, job.progress.attempt)
         if step.remove:
             await self._writer.delete_job(job)
-        moments_s = (step.wake_s, not_deleted_s, not_let_go_s, not_recorded_s)
+        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s)
         return min((at_s for at_s in moments_s if at_s is not None), default=None)
 
     def _post_record(self, job: JobRecord) -> float:

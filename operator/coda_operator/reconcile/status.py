@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from coda.allocator.memory_growth import RankMemory
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
-from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord
+from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord, StopRecord
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
 
 Item = Mapping[str, Any]
@@ -30,6 +31,11 @@ PASSING_FIELDS: Final = (
     "succeededRanks",
     "resize",
     "failure",
+    "grownMemory",
+    "stopDeadline",
+    "lastStop",
+    "lostSeconds",
+    "lostGPUSeconds",
 )
 """The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
 
@@ -43,6 +49,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         "launchTime": progress.launch_s,
         "startTime": progress.start_s,
         "completionTime": progress.completion_s,
+        "stopDeadline": progress.stop_due_s,
     }
     status: Json = {
         "observedGeneration": progress.generation,
@@ -72,12 +79,21 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = spec["replicas"] * request["cpusPerReplica"]
+    if progress.memory is not None:
+        status["grownMemory"] = memory_json(progress.memory)
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
+    status |= _of_stops(progress, status["gpus"])
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
     return status
+
+
+def memory_json(memory: RankMemory) -> Json:
+    """Return what ranks ask for since one was killed for memory."""
+    fields = {"request": memory.request_bytes, "limit": memory.limit_bytes}
+    return {name: quantity_from_bytes(amount) for name, amount in fields.items() if amount}
 
 
 def failure_json(failure: FailureRecord) -> Json:
@@ -96,8 +112,35 @@ def failure_json(failure: FailureRecord) -> Json:
         "decision": failure.decision,
         "repeats": failure.repeats,
         "unread": failure.unread,
+        "signature": failure.signature,
     }
-    return {name: value for name, value in fields.items() if value is not None and value != ""}
+    fields = {name: value for name, value in fields.items() if value is not None and value != ""}
+    if failure.time_s:
+        fields["time"] = time_from_seconds(failure.time_s)
+    if failure.alike:
+        fields["alike"] = {"jobs": failure.alike, "names": list(failure.alike_names)}
+    if failure.cut_short:
+        fields["cutShort"] = True
+    return fields
+
+
+def _of_stops(progress: Progress, gpus: int) -> Json:
+    """How it was last stopped for another job, and what all such stops cost."""
+    status: Json = {} if progress.stopped is None else {"lastStop": stop_record_json(progress.stopped)}
+    if progress.lost_s >= 1.0:
+        status |= {"lostSeconds": int(progress.lost_s), "lostGPUSeconds": int(progress.lost_s) * gpus}
+    return status
+
+
+def stop_record_json(stopped: StopRecord) -> Json:
+    """Return how the job was last stopped for another."""
+    return {
+        "attempt": stopped.attempt,
+        "cause": stopped.cause.value,
+        "by": stopped.by,
+        "answer": stopped.answer.value,
+        "lostSeconds": int(stopped.lost_s),
+    }
 
 
 def text_from_ranks(ranks: Collection[int]) -> str:

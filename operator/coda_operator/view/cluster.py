@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from coda.errors import CodaError
 from coda.lifecycle import LifecycleConfig, PodState, RankPod, Situation
 from coda_kube.api.bodies.json_text import shallow
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version_of
+from coda_kube.failures.failed_jobs import FailedJobs
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.read import placement_from_json
@@ -27,7 +28,7 @@ from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, unpacked_job
 from coda_operator.view.quota_waiters import QuotaWaiters
-from coda_operator.view.rank_pods import rank_pod_from_json
+from coda_operator.view.rank_pods import note_gone, of_attempt, rank_pod_from_json
 from coda_operator.view.time_ledger import TimeLedger
 from coda_operator.view.unbound_pods import UnboundPods
 
@@ -69,6 +70,7 @@ class ClusterView:
         self._listed_again = asyncio.Event()
         self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
         self.learned_cores = LearnedCores()
+        self.failed_jobs = FailedJobs()
         self.times = TimeLedger()
         self.quota_waiters = QuotaWaiters(wake_soon)
         self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
@@ -138,6 +140,7 @@ class ClusterView:
         self._unheard_since_s = None
         self.jobs.forget_all()
         self.times.forget_all()
+        self.failed_jobs.forget_all()
         self._packed_by_key.clear()
         self._listed_again.set()
 
@@ -159,12 +162,12 @@ class ClusterView:
 
     def vanished(self, job: Json, attempt: int) -> frozenset[int]:
         """Return the ranks of that attempt whose pod was seen and is gone, but for those that had succeeded."""
-        return _of_attempt(self._vanished_by_job_uid, _uid(job), attempt)
+        return of_attempt(self._vanished_by_job_uid, _uid(job), attempt)
 
     def situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
         """Return what the life cycle looks at: the job as it was read, its pods and their nodes as they are now."""
         pods = self.pods_of(job.json)
-        nodes = {pod.node for pod in pods if pod.node}
+        nodes, told = {pod.node for pod in pods if pod.node}, job.told
         return Situation(
             terms=job.terms,
             generation=job.generation,
@@ -177,12 +180,15 @@ class ClusterView:
             pods=tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.rank, pod.uid))),
             room=self._unbound.room(_uid(job.json)),
             vanished=self.vanished(job.json, job.progress.attempt),
-            seen_succeeded=_of_attempt(self._succeeded_by_job_uid, _uid(job.json), job.progress.attempt),
+            seen_succeeded=of_attempt(self._succeeded_by_job_uid, _uid(job.json), job.progress.attempt),
             unready_since_s=self.nodes.unready_since_s(nodes),
             given_up=self.nodes.given_up(nodes),
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
             converged=job.converged,
+            answered=told.answer,
+            saved_s=told.saved_s,
+            is_done=told.done_share == 1.0,
             untuned=self.agents.why_untuned(job),
         )
 
@@ -239,6 +245,7 @@ class ClusterView:
     def _forget_uid(self, uid: str) -> None:
         self._key_by_uid.pop(uid, None)
         self.times.forget(uid.partition("/")[2])
+        self.failed_jobs.forget(uid.partition("/")[2])
         self._deadlines.forget(uid)
         self._vanished_by_job_uid.pop(uid, None)
         self._succeeded_by_job_uid.pop(uid, None)
@@ -261,6 +268,7 @@ class ClusterView:
             known = self.jobs.by_key[key] = KnownJob(new)
             self._key_by_uid.setdefault(known.uid, key)
             self.learned_cores.learn_from(new)
+            self.failed_jobs.see(new, self._clock())
             self.times.see(new["metadata"]["uid"], new.get("status") or {}, self._clock())
             if known.is_finished:
                 self._forget_past(known.uid)
@@ -334,7 +342,7 @@ class ClusterView:
         )
         if not is_same and self._is_under_way(job_uid) and pod.owned and pod.named:
             succeeded = pod.state is PodState.SUCCEEDED
-            _note_gone(self._succeeded_by_job_uid if succeeded else self._vanished_by_job_uid, job_uid, pod)
+            note_gone(self._succeeded_by_job_uid if succeeded else self._vanished_by_job_uid, job_uid, pod)
 
     def _take_out(self, key: str, job_uid: str) -> RankPod | None:
         """Remove a pod from the maps; return it as it was known."""
@@ -365,21 +373,6 @@ class ClusterView:
     def _wake_job(self, uid: str) -> None:
         if uid in self._key_by_uid:
             self._wake_soon(self._key_by_uid[uid])
-
-
-def _of_attempt(gone: Mapping[str, tuple[int, set[int]]], job_uid: str, attempt: int) -> frozenset[int]:
-    newest, ranks = gone.get(job_uid, (0, set()))
-    return frozenset(ranks) if newest == attempt else frozenset()
-
-
-def _note_gone(gone: dict[str, tuple[int, set[int]]], job_uid: str, pod: RankPod) -> None:
-    """Add the rank of a pod that is gone; ranks of older attempts are forgotten."""
-    attempt, ranks = gone.get(job_uid, (pod.attempt, set()))
-    if pod.attempt > attempt:
-        attempt, ranks = pod.attempt, set()
-    if pod.attempt == attempt:
-        ranks.add(pod.rank)
-        gone[job_uid] = attempt, ranks
 
 
 def _uid(job: Json) -> str:

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coda.allocator import Category, Hints
+from coda.allocator.memory_growth import RankMemory
+from coda.errors import InvalidInput
 from coda.lifecycle import Progress, Terms
-from coda.lifecycle.state import FailureRecord
+from coda.lifecycle.state import FailureRecord, StopAnswer, StopRecord
 from coda.model import Phase, Placement
+from coda.model.job import StopCause
+from coda.progress import TrainingProgress
+from coda_kube.job_progress import progress_from_json as training_progress_from_json
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
-from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_kube.objects.write import job_path
@@ -61,6 +66,16 @@ class JobRecord:
         return is_auto and tuning.get("attempt") != self.progress.attempt
 
     @property
+    def told(self) -> TrainingProgress:
+        """What this attempt said of its progress; empty where nothing is known, or it cannot be read."""
+        try:
+            known = training_progress_from_json(self.json.get("status") or {})
+        except InvalidInput:
+            known = None
+        is_mine = known is not None and known.attempt == self.progress.attempt
+        return known if known is not None and is_mine else TrainingProgress(attempt=self.progress.attempt)
+
+    @property
     def converged(self) -> str:
         """Why this attempt is to end by `spec.stopWhen`, in a clause; "" if it is not."""
         return stop_text(self.json["spec"], self.json.get("status") or {}, self.progress.attempt)
@@ -100,7 +115,9 @@ def terms_from_json(spec: Item) -> Terms:
         start_deadline_s=spec["startDeadlineSeconds"],
         ttl_s=spec.get("ttlSecondsAfterFinished"),
         suspend=spec["suspend"],
+        grow_memory_to_bytes=whole_from_quantity(spec.get("growMemoryTo") or 0),
         waits_for_nodes=spec.get("onNodeLoss") == "Wait",
+        resumable=bool(spec.get("resumable")),
     )
 
 
@@ -153,7 +170,32 @@ def progress_from_json(status: Item) -> Progress:
         resize=resize_from_json(status),
         succeeded=ranks_from_text(status.get("succeededRanks") or ""),
         failure=failure_from_json(status.get("failure")),
+        memory=memory_from_json(status.get("grownMemory")),
+        stop_due_s=seconds_from_time(status.get("stopDeadline")),
+        stopped=stop_record_from_json(status.get("lastStop")),
+        lost_s=float(status.get("lostSeconds") or 0),
     )
+
+
+def stop_record_from_json(stop: Item | None) -> StopRecord | None:
+    """Return the last stop for another job, as `reconcile.status.stop_record_json` wrote it."""
+    if not stop:
+        return None
+    return StopRecord(
+        attempt=stop["attempt"],
+        cause=StopCause(stop["cause"]),
+        by=stop["by"],
+        answer=StopAnswer(stop["answer"]),
+        lost_s=float(stop.get("lostSeconds") or 0),
+    )
+
+
+def memory_from_json(memory: Item | None) -> RankMemory | None:
+    """Return what ranks ask for since one was killed for memory."""
+    if not memory:
+        return None
+    request, limit = (whole_from_quantity(memory.get(name) or 0) for name in ("request", "limit"))
+    return RankMemory(request_bytes=request, limit_bytes=limit)
 
 
 def failure_from_json(failure: Item | None) -> FailureRecord | None:
@@ -174,4 +216,9 @@ def failure_from_json(failure: Item | None) -> FailureRecord | None:
         decision=failure.get("decision") or "",
         repeats=failure.get("repeats") or 1,
         unread=failure.get("unread") or "",
+        time_s=seconds_from_time(failure.get("time")),
+        signature=failure.get("signature") or "",
+        alike=(failure.get("alike") or {}).get("jobs") or 0,
+        alike_names=tuple((failure.get("alike") or {}).get("names") or ()),
+        cut_short=bool(failure.get("cutShort")),
     )

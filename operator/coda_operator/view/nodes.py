@@ -36,6 +36,7 @@ class NodeSeen:
     may_have_run: bool  # its status does not exclude that it has been Ready
     gpus: int
     cores: int
+    memory_bytes: int
 
 
 class Nodes:
@@ -109,6 +110,10 @@ class Nodes:
             parts = (max(1, node.cores * gpus // node.gpus) for node in self._seen.values() if node.gpus >= gpus)
             part = self._part_by_gpus[gpus] = min(parts, default=0)
         return part
+
+    def memory_bytes(self, name: str) -> int:
+        """Return the memory that a node may give to pods; 0 if it is not known."""
+        return self._seen[name].memory_bytes if name in self._seen else 0
 
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         name = key_of(new or old or {})
@@ -198,6 +203,7 @@ def _node_from_json(node: Json) -> NodeSeen:
         may_have_run=bool(ready) and not _never_ran(ready, status["conditions"]),
         gpus=whole_from_quantity(allocatable.get(GPU, "0")),
         cores=milli_from_quantity(allocatable.get("cpu", "0")) // 1000,
+        memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coda.errors import InvalidInput
 from coda.lifecycle import PodState, RankPod
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
@@ -22,6 +23,7 @@ from coda_kube.objects.names import (
     pod_name,
 )
 from coda_kube.objects.pods.node_terms import pin_of
+from coda_kube.objects.pods.stops import announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.view.rank_sizes import rank_size_from_json
 
@@ -72,7 +74,33 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         reason=reason,
         message=message,
         size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,
+        told=_told(metadata),
     )
+
+
+def _told(metadata: Item) -> str:
+    """Return the placement whose end was announced to the pod, as far as its annotation can be read."""
+    try:
+        announcement = announcement_from_metadata(metadata)
+    except InvalidInput:
+        return ""
+    return "" if announcement is None else announcement.id
+
+
+def of_attempt(gone: Mapping[str, tuple[int, set[int]]], job_uid: str, attempt: int) -> frozenset[int]:
+    """Return the ranks of that attempt whose pods are gone."""
+    newest, ranks = gone.get(job_uid, (0, set()))
+    return frozenset(ranks) if newest == attempt else frozenset()
+
+
+def note_gone(gone: dict[str, tuple[int, set[int]]], job_uid: str, pod: RankPod) -> None:
+    """Add the rank of a pod that is gone; ranks of older attempts are forgotten."""
+    attempt, ranks = gone.get(job_uid, (pod.attempt, set()))
+    if pod.attempt > attempt:
+        attempt, ranks = pod.attempt, set()
+    if pod.attempt == attempt:
+        ranks.add(pod.rank)
+        gone[job_uid] = attempt, ranks
 
 
 def _number(label: str | None) -> int:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from coda.cycle import CycleResult, answer_from_denial, answer_from_grant, answer_from_return
-from coda.model import Job, JobId, Placement
-from coda.model.decision import Stop, name_for
-from coda.model.job import StopOrder, WishAnswer
+from coda.model import Job, Placement
+from coda.model.decision import Stop
+from coda.model.job import WishAnswer
+from coda.placements.stop_orders import order_from_stop
 from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter
@@ -51,9 +52,10 @@ class PlacementOrders:
     async def _order_stop(self, job: Job, stop: Stop, now_s: float) -> Written:
         def done() -> None:
             self._metrics.stops.labels(stop.cause.value).inc()
-            log.info("%s: attempt %d is stopped for %s (%s)", job.id, stop.attempt, stop.by, stop.cause.value)
+            told = f", with {order.notice_s:g} s of notice" if order.notice_s else ""
+            log.info("%s: attempt %d is stopped for %s (%s%s)", job.id, stop.attempt, stop.by, stop.cause.value, told)
 
-        order = StopOrder(cause=stop.cause, by=JobId(name_for(job.namespace, stop.by)), since_s=now_s)
+        order = order_from_stop(stop, job, now_s, self._config)
         return await self._write(job, replace(_placement_of(job), stop=order), done)
 
     async def _answer_wish(self, job: Job, answer: WishAnswer) -> Written:

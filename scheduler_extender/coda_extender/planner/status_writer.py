@@ -144,11 +144,11 @@ class StatusWriter:
 
 
 def _is_unchanged(before: Job, now: Job | None) -> bool:
-    """True if only its pods changed: which are bound or missing, and what they have. No decision depends on that."""
+    """True if only its pods changed (which are bound or missing, and what they have), or when it saved last."""
     if before is now:
         return True
     return now is not None and _without_pods(before) == _without_pods(now)
 
 
 def _without_pods(job: Job) -> Job:
-    return replace(job, bound=frozenset(), unbound={}, gone=frozenset(), leftovers=False, pod_cpu_m={})
+    return replace(job, bound=frozenset(), unbound={}, gone=frozenset(), leftovers=False, pod_cpu_m={}, saved_s=0.0)

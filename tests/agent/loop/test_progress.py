@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
+from coda_kube.objects.pods.stops import ANNOTATION_STOP
+from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.emulators.agent_rig import Rig
 from tests.agent.loop.conftest import MakeRig
 
@@ -156,3 +159,74 @@ async def test_without_the_folder_of_pods_nothing_is_read(make_rig: MakeRig, tmp
     say(tmp_path / "pods", submit(rig), step=5)
     await rig.run(3)
     assert told(rig) is None
+
+
+def announce(rig: Rig, uid: str, until_s: float, id_: str = "plan-7") -> None:
+    """As the operator does, by the pod's annotation."""
+    fields = {"id": id_, "cause": "Migrate", "noticeSeconds": 60, "until": time_from_seconds(until_s)}
+    rig.node.works[uid].annotations = {ANNOTATION_STOP: json.dumps(fields)}
+
+
+def stop_file(pods: Path, uid: str) -> Path:
+    return pods / uid / "volumes" / "kubernetes.io~empty-dir" / "coda-job" / "stop"
+
+
+async def test_a_rank_that_is_to_stop_is_told_and_its_answer_is_written_at_once(
+    make_rig: MakeRig, tmp_path: Path
+) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1000, tune="off", stop_notices=True)
+    uid, other = submit(rig), submit(rig, rank=1)
+    say(tmp_path / "pods", uid, step=5, saved=0)
+    say(tmp_path / "pods", other, step=5)
+    await rig.run(2)
+    assert not stop_file(tmp_path / "pods", uid).exists()
+    for rank in (uid, other):
+        announce(rig, rank, rig.node.now.wall_s + 50)
+    await rig.run(2)
+    for rank in (uid, other):
+        assert stop_file(tmp_path / "pods", rank).read_text().startswith("id=plan-7\ncause=Migrate\nnotice_s=4")
+    say(tmp_path / "pods", uid, step=6, saved=6, answer="plan-6")
+    await rig.run(2)
+    assert (told(rig) or {}).get("stopAnswer") == "plan-6"
+    say(tmp_path / "pods", uid, step=6, saved=6, answer="plan-7")
+    await rig.run(2)
+    progress = told(rig)
+    assert progress is not None
+    assert (progress["stopAnswer"], progress["savedStep"]) == ("plan-7", 6)
+    before = stop_file(tmp_path / "pods", uid).stat()
+    rig.kill()
+    rig.start()
+    await rig.run(3)
+    assert stop_file(tmp_path / "pods", uid).stat() == before
+
+
+async def test_an_announcement_that_nobody_of_coda_wrote_tells_nobody(make_rig: MakeRig, tmp_path: Path) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1, tune="off", stop_notices=True)
+    uid = submit(rig)
+    say(tmp_path / "pods", uid, step=5)
+    for text in ("", "now", "[]", "{}", '{"id":"../x","cause":"Migrate","noticeSeconds":60,"until":""}', "[" * 5000):
+        rig.node.works[uid].annotations = {ANNOTATION_STOP: text}
+        await rig.run(1)
+    assert not stop_file(tmp_path / "pods", uid).exists()
+    assert (told(rig) or {})["step"] == 5
+
+
+async def test_nobody_is_told_unless_that_is_switched_on(make_rig: MakeRig, tmp_path: Path) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1, tune="off")
+    uid = submit(rig)
+    say(tmp_path / "pods", uid, step=5)
+    announce(rig, uid, rig.node.now.wall_s + 50)
+    await rig.run(2)
+    assert not stop_file(tmp_path / "pods", uid).exists()
+
+
+async def test_a_directory_that_cannot_be_written_is_a_problem_and_harms_nothing(
+    make_rig: MakeRig, tmp_path: Path
+) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1, tune="off", stop_notices=True)
+    uid = submit(rig)
+    say(tmp_path / "pods", uid, step=5)
+    (stop_file(tmp_path / "pods", uid) / "full").mkdir(parents=True)
+    announce(rig, uid, rig.node.now.wall_s + 50)
+    await rig.run(3)
+    assert (told(rig) or {})["step"] == 5

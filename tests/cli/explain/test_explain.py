@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import PLACED, Waiting, queue_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, GATE
+from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, PODS, job_json, placement, pod_json
 
@@ -176,3 +178,54 @@ def test_the_page_of_reasons_has_every_code_with_the_advice_that_is_given() -> N
     assert {code.strip("`"): advice for code, _, advice in rows if code != f"`{PLACED}`"} == {
         code.value: advice for code, advice in ADVICE.items()
     }
+
+
+STOP = {"cause": "Migrate", "by": "default/large", "time": "2026-11-23T00:00:00Z", "noticeSeconds": 60}
+
+
+async def test_a_placed_job_names_those_it_waits_for_and_until_when() -> None:
+    api = FakeApi()
+    told = training_job("guest", phase="Running", stopDeadline="2026-11-23T12:05:00Z", message="is to save and end")
+    told["status"]["placement"] = placement("n1") | {"stop": STOP}
+    api.set(JOBS, told)
+    api.set(JOBS, training_job("large", placement=placement("n1")))
+    waits = await explained(api, "default", "large")
+    assert (
+        "has its place on n1, once it is left by default/guest (told to save and end by 2026-11-23"
+        in (waits.sentences[-1])
+    )
+    runs = await explained(api, "default", "guest")
+    assert runs.sentences[0].startswith("default/guest does not wait: Running on n1: is to save and end, at 2026-11-23")
+
+
+async def test_a_job_that_was_stopped_says_how_it_went_and_what_it_lost() -> None:
+    api = FakeApi()
+    last = {"attempt": 1, "cause": "Migrate", "by": "default/large", "answer": "Late", "lostSeconds": 3720}
+    api.set(JOBS, training_job("guest", phase="Running", lastStop=last))
+    said = await explained(api, "default", "guest")
+    assert said.sentences[1] == (
+        "Attempt 1 was stopped so that default/large got its room. It did not answer within its notice; "
+        "it lost 1h 2m of work."
+    )
+
+
+def failed_job(name: str, **failure: Any) -> Json:
+    told = {"attempt": 2, "reason": "Core dump", "rank": 1, "node": "n1", "evidence": "Segmentation fault"}
+    told |= {"decision": "it is not tried again: it failed so twice", "advice": "look at its version"}
+    told |= {"signature": "Core dump: segmentation fault", "time": time_from_seconds(time.time() - 60)}
+    return training_job(name, phase="Failed", reason="RankFailed", message="rank 1 failed", failure=told | failure)
+
+
+async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike() -> None:
+    api = FakeApi()
+    for name in ("mine", "b", "a"):
+        api.set(JOBS, failed_job(name))
+    api.set(JOBS, failed_job("other", signature="Import error: x"))
+    told = await explained(api, "default", "mine")
+    assert told.sentences[1:] == (
+        "Attempt 2 failed with Core dump (rank 1 on n1): Segmentation fault.",
+        "What followed: it is not tried again: it failed so twice.",
+        "You can: look at its version.",
+        "2 other jobs of its user failed alike within a day: default/a and default/b.",
+    )
+    assert told.as_json()["failure"]["reason"] == "Core dump"

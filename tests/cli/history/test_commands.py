@@ -8,7 +8,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 
 HEADER = "job_id,user,virtual_cluster,submit_s,duration_s,gpus,cpus,memory_gib,nodes_requested,status,kind\n"
 ROWS = (
@@ -20,7 +20,7 @@ ROWS = (
 
 
 def run(*words: str | Path) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(command_line(), [str(word) for word in words])
     return result.exit_code, result.stdout, result.stderr
 
 

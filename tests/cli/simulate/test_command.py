@@ -69,7 +69,12 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_runs_at_the_same_time_give_what_runs_in_turn_give(tmp_path: Path) -> None:
-    options = ("--limit", 60, "--max-duration", "1h", "--cluster", "2x4x28", "--seed", 1, "--seed", 2)
+    shapes = [(0, 4), (1, 4), (4, 16), (2, 8)]
+    jobs = [
+        f"j{n},u{n % 3},v,{40 * n},{300 + 50 * n},{g},{c},,1,passed,{'gpu' if g else 'cpu'}"
+        for n, (g, c) in enumerate(shapes * 15)
+    ]
+    options = ("--trace", trace_file(tmp_path, *jobs), "--cluster", "2x4x28", "--seed", 1, "--seed", 2)
     assert coda_simulate(*options, "--out", tmp_path / "turn").exit_code == 0
     assert coda_simulate(*options, "--jobs", 2, "--out", tmp_path / "once").exit_code == 0
     for name in ("summary.json", "coda-seed2/jobs.csv.gz"):

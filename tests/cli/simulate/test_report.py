@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 from coda_cli.simulate.comparison import Comparison
 from coda_cli.simulate.timeline import LANE, MOST_BARS, MOST_NODES, Bar, View, drawn, read_bars, view_of
 from coda_cli.simulate.verdict import ASKED, verdict
@@ -115,7 +115,7 @@ def test_bars_of_one_node_do_not_overlap_and_names_cannot_break_the_page() -> No
 
 def test_the_report_is_one_file_with_words_timelines_and_a_glossary(tmp_path: Path) -> None:
     words = ["simulate", "--trace", str(TRACE), "--cluster", "4x8x48", "--policy", "fifo-skip", "--policy", "coda"]
-    ended = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    ended = CliRunner().invoke(command_line(), [*words, "--out", str(tmp_path)])
     assert ended.exit_code == 0, ended.output
     text = (tmp_path / "report.html").read_text()
     assert "Under coda, mean wait of GPU jobs:" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coda_cli.__main__ import app
+from coda_cli.__main__ import command_line
 
 
 def test_it_compares_policies_and_writes_the_same_bytes_again(tmp_path: Path) -> None:
@@ -23,10 +23,10 @@ def test_it_compares_policies_and_writes_the_same_bytes_again(tmp_path: Path) ->
         "--out",
         str(tmp_path),
     ]
-    first = CliRunner().invoke(app, command)
+    first = CliRunner().invoke(command_line(), command)
     assert first.exit_code == 0, first.output
     written = (tmp_path / "summary.json").read_bytes()
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert CliRunner().invoke(command_line(), command).exit_code == 0
     assert (tmp_path / "summary.json").read_bytes() == written
     runs = json.loads(written)["runs"]
     assert [run["policy"] for run in runs] == ["serial", "xonar"]
@@ -43,6 +43,6 @@ def test_it_compares_policies_and_writes_the_same_bytes_again(tmp_path: Path) ->
     ],
 )
 def test_what_has_no_effect_is_refused(options: list[str], sentence: str) -> None:
-    result = CliRunner().invoke(app, ["simulate", "--sharing", "antman", *options])
+    result = CliRunner().invoke(command_line(), ["simulate", "--sharing", "antman", *options])
     assert result.exit_code == 2
     assert sentence in " ".join(result.output.split())

@@ -11,6 +11,7 @@ from coda.model import Job
 from coda.model.decision import StopCause
 from coda.model.world import VirtualCluster
 from coda.policy import ArraysConfig, Component, PolicyConfig
+from coda.policy.preemption import lost_work
 from tests.builders import job, node, rack, running, world
 
 NOW_S = 10_000.0
@@ -322,3 +323,54 @@ def test_gangs_within_one_rack_have_one_cleared() -> None:
     gang = replace(gpu("gang", 4, left_s=5, replicas=2), within="rack")
     plan = decide(world(cluster, [*busy, gang]), PolicyConfig(policy="srtf"), NOW_S)
     assert {stop.job for stop in plan.stops} in ({"team/r-0", "team/r-1"}, {"team/s-0", "team/s-1"})
+
+
+def saved(built: Job, ago_s: float) -> Job:
+    return replace(built, saved_s=NOW_S - ago_s)
+
+
+@pytest.mark.parametrize(
+    ("built", "lost"),
+    [
+        pytest.param(ran(gpu("x", 2, replicas=3), "a", "a", "b", for_s=100), 600.0, id="GPU-seconds since it began"),
+        pytest.param(saved(ran(gpu("x", 2), "a", for_s=100), 30), 60.0, id="since it saved"),
+        pytest.param(saved(ran(gpu("x", 2), "a", for_s=100), 500), 200.0, id="a save of an earlier attempt"),
+        pytest.param(saved(ran(gpu("x", 2), "a", for_s=100), -9), 0.0, id="a save in the future"),
+        pytest.param(
+            replace(saved(ran(gpu("x", 2), "a", for_s=100), 30), resumable=False), 200.0, id="it begins again anyway"
+        ),
+        pytest.param(ran(gpu("x", 0, cores=3), "a", for_s=100), 300.0, id="core-seconds of a CPU job"),
+        pytest.param(gpu("x", 2), 0.0, id="it does not run"),
+    ],
+)
+def test_how_much_work_a_stop_throws_away(built: Job, lost: float) -> None:
+    assert lost_work(built, NOW_S) == lost
+
+
+def test_among_jobs_whose_turn_is_over_who_has_just_saved_makes_room() -> None:
+    """Without saves it is whoever had its turn last."""
+    hours = 3600.0 * 8
+    one, two = ran(gpu("one", 4), "a", for_s=hours), ran(gpu("two", 4), "b", for_s=hours + 60)
+    new = gpu("new", 4)
+    sliced = replace(CODA, arrays=ArraysConfig(reserve_cores_per_gpu=1, large_share=1.0))
+    assert stops(sliced, one, two, new) == {"one": "new"}
+    assert stops(sliced, one, saved(two, 60), new) == {"two": "new"}
+    assert stops(sliced, saved(one, 30), saved(two, 60), new) == {"one": "new"}
+
+
+def test_a_large_job_goes_where_the_guests_that_move_lose_least() -> None:
+    """Both nodes are the large jobs', each has guests, and a third node takes them."""
+    nodes = (node("a", gpus=4, cores=8), node("b", gpus=4, cores=8), node("c", gpus=3, cores=8))
+    config = replace(CODA, arrays=ArraysConfig(reserve_cores_per_gpu=1, large_share=0.7))
+
+    def gone(*guests: Job) -> set[str]:
+        plan = decide(world(nodes, [*guests, gpu("large", 4)]), config, NOW_S)
+        assert {stop.cause for stop in plan.stops} <= {StopCause.MIGRATE}
+        return {stop.job.split("/")[1] for stop in plan.stops}
+
+    one, two = ran(gpu("one", 1), "a", for_s=3000), ran(gpu("two", 1), "b", for_s=2000)
+    assert gone(one, two) == {"two"}
+    assert gone(saved(one, 10), two) == {"one"}
+    more = ran(gpu("more", 1), "a", for_s=10)
+    assert gone(saved(one, 10), more, two) == {"one", "more"}  # two that lose nothing, instead of one that loses much
+    assert gone(saved(one, 10), more, saved(two, 40)) == {"two"}  # a restart costs something too

@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIMIT_S = 120
+PYTHONS = ("PYJAX", "PYOLD", "PY27", "PY36", "PY313")  # CODA_CORPUS_PYOLD and so on say where they are
 
 
 def main(names: list[str]) -> None:
@@ -41,6 +42,7 @@ def run(command: str) -> tuple[int, str]:
             "HOME": folder,
             "LANG": "C.UTF-8",
             "PY": python,
+            **{name: os.environ.get(f"CODA_CORPUS_{name}", python) for name in PYTHONS},
             "TORCHRUN": torchrun,
         }
         ended = subprocess.run(

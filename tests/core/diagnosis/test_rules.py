@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda.diagnosis import RankLog, Reason, Retry, built_in_rules, classify, rules_from_toml
-from coda.diagnosis.patterns import MOST_CHOICES, pattern_from_text
+from coda.diagnosis.patterns import MOST_CHOICES, Probe, Where, pattern_from_text
 from coda.diagnosis.reasons import FACTS
 from coda.diagnosis.rules import Kind
 from coda.errors import InvalidInput
@@ -93,8 +93,27 @@ def test_added_rules_win_over_equal_ones() -> None:
 def test_every_built_in_pattern_takes_a_bounded_number_of_steps_per_character() -> None:
     """By construction: `pattern_from_text` counts the choices. Here the texts that make a pattern try them all."""
     assert MOST_CHOICES <= 256
-    for entries in built_in_rules().entries_by_key.values():
-        for _, pattern in entries:
-            near = pattern.source.replace(r"\d", "7").replace(r"\w", "a").replace("\\", "").replace(".*", " ")
-            assert not pattern.is_in("") or pattern.source == ""
-            pattern.is_in((near[:-1] + "~") * (4096 // len(near)))
+    for _, pattern in built_in_rules().probes.entries:
+        near = pattern.source.replace(r"\d", "7").replace(r"\w", "a").replace("\\", "").replace(".*", " ")
+        assert not pattern.is_in("") or pattern.source == ""
+        pattern.is_in((near[:-1] + "~") * (4096 // len(near)))
+
+
+def test_a_pattern_that_begins_with_a_letter_matches_at_the_start_of_a_word() -> None:
+    pattern = pattern_from_text("preempted by")
+    assert pattern.is_in("it was preempted by another")
+    assert not pattern.is_in("nonpreempted by another")
+
+
+@pytest.mark.parametrize(
+    ("source", "word", "where"),
+    [
+        pytest.param("No such file or dir", "such", Where.WHOLE, id="a word between blanks"),
+        pytest.param("ncclSystemError", "ncclsystemerror", Where.START, id="a word that may go on"),
+        pytest.param(r"\bEvicted\b", "evicted", Where.WHOLE, id="edges of a word"),
+        pytest.param("[Ff]ailed", "ailed", Where.INSIDE, id="a part of a word"),
+        pytest.param("(?:Value|Key)Error: x", "error", Where.END, id="the end of a word"),
+    ],
+)
+def test_the_probe_of_a_pattern_is_in_every_match(source: str, word: str, where: Where) -> None:
+    assert pattern_from_text(source).probe == Probe(word, where)

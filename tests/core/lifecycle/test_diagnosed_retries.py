@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from coda.allocator.memory_growth import KilledRank, RankMemory
+from coda.correlation import Alike
 from coda.diagnosis import Diagnosis, Reason, Retry
-from coda.lifecycle.evidence import logs_needed
+from coda.lifecycle.evidence import OOM_KILLED, killed_for_memory, logs_needed
 from coda.lifecycle.failures import RANK_FAILED, Failure
 from coda.lifecycle.retry import MOST_UNCOUNTED, roll_back
 from coda.lifecycle.state import (
@@ -108,7 +110,77 @@ def test_the_record_says_what_was_found_and_what_followed() -> None:
         advice="mend it",
         retry="other-node",
         decision="it is tried again without n1, and not counted as a failure",
+        time_s=100.0,
     )
+
+
+STOPPED_ALIKE = Alike(names=("ns/c", "ns/b", "ns/a", "ns/z"), stops_s=(90.0, 80.0, 70.0))
+
+
+def test_what_stopped_three_jobs_of_the_user_stops_the_next_at_its_first_failure() -> None:
+    now = replace(situation(diagnosis(Reason.CORE_DUMP, Retry.ONCE)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert (progress.phase, progress.failures) == (Phase.FAILED, 1)
+    assert progress.failure is not None
+    assert (progress.failure.cut_short, progress.failure.alike) == (True, 4)
+    assert progress.message.endswith(
+        "it is not tried again: 3 other jobs of this user stopped so within a day;"
+        " 4 other jobs of this user failed so within a day: ns/c, ns/b, ns/a and 1 more"
+    )
+
+
+def test_jobs_that_failed_alike_are_named_where_they_decide_nothing() -> None:
+    now = replace(situation(diagnosis(Reason.ECC, Retry.OTHER_NODE)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert progress.phase is Phase.RESTARTING
+    assert "4 other jobs of this user failed so" in progress.message
+    assert progress.failure is not None
+    assert not progress.failure.cut_short
+
+
+def test_a_job_that_would_have_stopped_anyway_is_not_cut_short() -> None:
+    """It counts as a stop of its own: the rule did not decide it."""
+    now = replace(situation(diagnosis(Reason.SYNTAX, Retry.NO)), signature="s", alike=STOPPED_ALIKE)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert progress.failure is not None
+    assert (progress.phase, progress.failure.cut_short) == (Phase.FAILED, False)
+
+
+OOM = Diagnosis(reason=Reason.CPU_MEMORY, retry=Retry.ONCE, rank=1, evidence="OOMKilled", advice="ask for more")
+KILLED = KilledRank(rank=1, main=RankMemory(limit_bytes=8 << 30), most_bytes=64 << 30, node="n1")
+
+
+def test_memory_grows_where_the_job_allows_it_also_the_second_time() -> None:
+    now = replace(situation(OOM, failures=1, before=record(Reason.CPU_MEMORY)), killed=KILLED)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert (progress.phase, progress.failures) == (Phase.RESTARTING, 2)
+    assert progress.memory == RankMemory(limit_bytes=12 << 30)
+    assert progress.message.endswith("it is tried again with 12 GiB of memory per rank instead of 8 GiB")
+
+
+def test_memory_that_cannot_grow_is_said_and_stops_as_before() -> None:
+    small = replace(KILLED, node_bytes=8 << 30)
+    now = replace(situation(OOM, failures=1, before=record(Reason.CPU_MEMORY)), killed=small)
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
+    assert (progress.phase, progress.memory) == (Phase.FAILED, None)
+    assert "it failed so twice; its memory cannot grow beyond 8 GiB: node n1 has 8 GiB" in progress.message
+
+
+def test_grown_memory_stays_when_the_job_fails_otherwise() -> None:
+    now = situation(diagnosis(Reason.MPI, Retry.YES))
+    now = replace(now, progress=replace(now.progress, memory=RankMemory(limit_bytes=12 << 30)))
+    assert roll_back(now, OWN, 100.0, CONFIG).progress.memory == RankMemory(limit_bytes=12 << 30)
+
+
+def test_the_last_attempt_grows_nothing() -> None:
+    """Nobody is asked for more memory than will be used."""
+    killed = replace(situation(None).pods[1], reason=OOM_KILLED)
+    terms = Terms(replicas=2, retries=1, grow_memory_to_bytes=1 << 40)
+    now = replace(situation(None, failures=0), terms=terms, pods=(situation(None).pods[0], killed))
+    assert killed_for_memory(now) == killed
+    assert killed_for_memory(replace(now, progress=replace(now.progress, failures=1))) is None
+    assert killed_for_memory(replace(now, terms=replace(terms, grow_memory_to_bytes=0))) is None
+    assert killed_for_memory(replace(now, pods=situation(None).pods)) is None  # exit code 137 alone proves nothing
 
 
 def test_without_a_signature_all_is_as_before() -> None:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from coda.lifecycle import TEMPLATE_REFUSED, PodState, Progress, RankPod, Situation, Terms
 from coda.lifecycle.state import lacks_its_record
 from coda.lifecycle.steps import NEXT, next_step
-from coda.model import FINISHED, Phase, PlacementState
+from coda.model import FINISHED, JobId, Phase, PlacementState
+from coda.model.job import StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan
 
+ORDER = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=NOW_S - 3)
 pods = st.builds(
     RankPod,
     name=st.just("p"),
@@ -32,6 +34,7 @@ pods = st.builds(
     owned=st.sampled_from([True, True, False]),
     named=st.sampled_from([True, True, False]),
     held=st.booleans(),
+    told=st.sampled_from(["", "p1"]),
 )
 situations = st.builds(
     Situation,
@@ -56,6 +59,7 @@ situations = st.builds(
         launch_s=st.just(990.0),
         start_s=st.sampled_from([0.0, 995.0]),
         reason=st.sampled_from(["", TEMPLATE_REFUSED]),
+        stop_due_s=st.sampled_from([0.0, 0.0, NOW_S - 1, NOW_S + 5, NOW_S + 5000]),
     ),
     held=st.sampled_from([True, True, False]),
     recorded=st.booleans(),
@@ -63,13 +67,22 @@ situations = st.builds(
     orphaning=st.sampled_from([False, False, False, True]),
     placement=st.one_of(
         st.none(),
-        st.builds(plan, st.integers(1, 2), epoch=st.sampled_from([6, 7]), state=st.sampled_from(PlacementState)),
+        st.builds(
+            plan,
+            st.integers(1, 2),
+            epoch=st.sampled_from([6, 7]),
+            state=st.sampled_from(PlacementState),
+            stop=st.sampled_from([None, None, ORDER, replace(ORDER, notice_s=30.0)]),
+        ),
     ),
     epoch=st.sampled_from([None, 7]),
     pods=st.lists(pods, max_size=4, unique_by=lambda pod: (pod.attempt, pod.rank)).map(tuple),
     vanished=st.sampled_from([frozenset(), frozenset(), frozenset({1})]),
     unready_since_s=st.sampled_from([{}, {"n1": 900.0}, {"n2": 999.0}]),
     converged=st.sampled_from(["", "", "the loss has not improved"]),
+    answered=st.sampled_from(["", "", "p0", "p1"]),
+    saved_s=st.sampled_from([0.0, 995.0, 2000.0]),
+    is_done=st.booleans(),
 )
 
 

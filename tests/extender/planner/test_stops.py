@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -214,3 +215,54 @@ async def test_a_new_job_that_resumes_takes_the_place_of_one_that_was_served_lon
         assert placement_of(api, "new")["nodes"] == ["n2"]
         await api.until(lambda: bool(api.item(f"{JOBS}/resident")["status"].get("pending")))
         assert one.count("coda_planner_stops_total", cause="Preempt") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "limit_s", "notice_s"),
+    [
+        pytest.param(None, 120.0, None, id="it asks for none"),
+        pytest.param(40, 120.0, 40, id="as it asks"),
+        pytest.param(400, 120.0, 120, id="as much as the platform allows"),
+        pytest.param(40, 0.0, None, id="the platform announces nothing"),
+    ],
+)
+async def test_an_order_has_the_notice_that_the_job_asks_for(
+    api: FakeApi, asked_s: int | None, limit_s: float, notice_s: int | None
+) -> None:
+    if asked_s is not None:
+        api.change(f"{JOBS}/guest", lambda item: item["spec"].update(stopNoticeSeconds=asked_s))
+    async with replica(api, policy=replace(CODA, stop_notice_limit_s=limit_s)):
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: bool(order_of(api, "guest")))
+        assert order_of(api, "guest").get("noticeSeconds") == notice_s
+
+
+async def test_the_capacity_of_a_job_that_was_told_is_waited_for_and_nobody_else_is_stopped(api: FakeApi) -> None:
+    """Longer than a placement may wait otherwise, through a change of the leader; and it is decided once."""
+    api.change(f"{JOBS}/guest", lambda item: item["spec"].update(stopNoticeSeconds=60))
+    policy = replace(CODA, bind_deadline_s=0.2)
+    async with replica(api, policy=policy):
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+    plan = placement_of(api, "large")["planId"]
+    api.change(f"{JOBS}/guest", lambda item: item["status"].update(reason="Stopping"))
+    async with replica(api, policy=policy) as one:
+        api.set(JOBS, job_json("later", gpus=9))  # another cycle, after the deadline
+        await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))
+        assert (state_of(api, "large"), placement_of(api, "large")["planId"]) == ("Committed", plan)
+        assert order_of(api, "resident") == {}
+        wait_again(api, "guest")
+        await api.until(lambda: state_of(api, "large") == "Released")
+        assert placement_of(api, "large")["planId"] == plan
+        assert one.count("coda_planner_stops_total", cause="Migrate") == 0
+
+
+async def test_a_planner_does_not_spin_while_it_waits_for_a_notice(api: FakeApi) -> None:
+    api.change(f"{JOBS}/guest", lambda item: item["spec"].update(stopNoticeSeconds=60))
+    async with replica(api, policy=replace(CODA, bind_deadline_s=0.05)) as one:
+        api.set(JOBS, job_json("large"))
+        await api.until(lambda: state_of(api, "large") == "Committed")
+        await asyncio.sleep(0.3)  # nothing happens: that is what is tested
+        before = one.count("coda_planner_round_duration_seconds_count")
+        await asyncio.sleep(0.3)
+        assert 0 < before >= one.count("coda_planner_round_duration_seconds_count") - 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from coda.errors import Outage
 from coda.history import Ending, FinishedJob
-from coda_operator.history.store import RecordRefused
+from coda_operator.history.writer import RecordRefused
 
 
 def record(number: int = 0, **fields: Any) -> FinishedJob:

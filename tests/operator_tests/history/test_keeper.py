@@ -5,6 +5,8 @@ In real time: a thread does not wait for a virtual clock."""
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,12 @@ class Process:
         self.learned = LearnedCores()
         self.registry = CollectorRegistry()
         self.keeper = HistoryKeeper(
-            url, FakeCluster(), self.woken.append, self.learned, self.registry, clock=lambda: END_S + 60.0
+            url and Store(url),
+            FakeCluster(),
+            self.woken.append,
+            self.learned,
+            self.registry,
+            clock=lambda: END_S + 60.0,
         )
 
     def count(self, name: str) -> float | None:
@@ -104,3 +111,9 @@ def test_without_a_store_every_job_may_go() -> None:
     process = Process(None)
     assert process.keeper.outbox.is_settled("uid-1", 1)
     assert process.count("away") is None
+
+
+def test_an_operator_without_a_store_loads_no_database_driver() -> None:
+    script = "import sys, coda_operator.__main__; print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & {*sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

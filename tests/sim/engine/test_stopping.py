@@ -238,3 +238,27 @@ def test_the_planner_is_told_of_users_tenants_and_times() -> None:
     assert (second.user, second.virtual_cluster, second.remaining_s, second.as_of_s) == ("u2", "venus", 50, 40)
     assert (first.remaining_s, first.as_of_s, first.served_s) == (100, 0, 0)
     assert [(one.name, one.gpus) for one in worlds[0].virtual_clusters] == [("venus", 4)]
+
+
+LONG = row("long", gpus=4, cpus=4, submit_s=0, duration_s=9000)
+SHORT = row("short", gpus=4, cpus=4, submit_s=6000, duration_s=60)
+
+
+@pytest.mark.parametrize(
+    ("save_every_s", "lost_s"),
+    [
+        pytest.param(0.0, 0.0, id="it is told, and saves"),
+        pytest.param(1700.0, 900.0, id="since its last regular save"),
+        pytest.param(7000.0, 6000.0, id="it has not saved yet"),
+    ],
+)
+def test_a_job_loses_what_it_has_done_since_its_last_regular_save(save_every_s: float, lost_s: float) -> None:
+    log = simulated_under("tiresias-las", [LONG, SHORT], costs=Costs(restart_s=0.0, save_every_s=save_every_s))
+    entry = log.entries[0]
+    assert entry.preemptions == 1
+    assert sum(piece.work_s for piece in entry.pieces if not piece.kept) == pytest.approx(lost_s)
+    assert sum(piece.work_s for piece in entry.pieces if piece.kept) == pytest.approx(9000.0)
+    assert all(before.end_s <= after.start_s for before, after in pairwise(entry.pieces))
+    assert entry.end_s == pytest.approx(9000.0 + 60.0 + lost_s)
+    window = window_of([0.0, 6000.0], warmup_s=0, drain_s=0)
+    assert metrics_of(log, window)["lost_gpu_s"] == pytest.approx(4 * lost_s)
