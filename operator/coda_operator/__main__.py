@@ -21,6 +21,7 @@ from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
+from coda_operator.cordons import Cordons
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, store_of
@@ -79,6 +80,14 @@ async def _run(settings: Settings, client: Client) -> None:
             ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
             *([Certificates(client).run()] if settings.certificates == "own" else []),
+            Cordons(
+                client,
+                cluster,
+                metrics.show_cordons,
+                identity=settings.identity,
+                share=settings.cordon_share,
+                clock=clock,
+            ).run(),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),
             history.publish(),
         )

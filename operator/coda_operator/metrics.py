@@ -76,11 +76,20 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self._cordoned = Gauge(
+            "coda_operator_cordoned_nodes",
+            "Nodes on which Coda places nothing: their GPUs are suspect",
+            registry=registry,
+        )
         self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
 
     def show_leader(self, held: Callable[[], bool]) -> None:
         """Report what `held` returns at each scrape."""
         self._is_leader.set_function(lambda: float(held()))
+
+    def show_cordons(self, nodes: int) -> None:
+        """Report how many nodes are cordoned for Coda."""
+        self._cordoned.set(nodes)
 
     def show_failure_rules(self, accepted: int, refused: int) -> None:
         """Report how many of the platform's rules for failures count, and how many do not: their mistake is logged."""

@@ -30,6 +30,7 @@ class Settings(ReplicaSettings):
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
+    cordon_share: float = Field(default=0.1, ge=0, le=1)  # of the nodes with GPUs, cordoned at once as suspect; 0: none
     writes_in_flight: int = Field(default=8, ge=1)  # creates and deletes of pods at the same time
 
     def lifecycle(self) -> LifecycleConfig:

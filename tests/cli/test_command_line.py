@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -24,14 +28,15 @@ from coda_kube.api.credentials import current_namespace
 BIN = Path(sys.executable).parent
 LONG = "needs 2 ranks of 8 GPUs each; " * 8
 LINE = Waiting(name="team/train", wants="2 ranks of 8 GPUs", user="ana", code="InsufficientGPUs", message=LONG)
-NOBODY = "{clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {token: t}}],"
+NOBODY = "https://127.0.0.1:1"
 
 
-def kubeconfig(folder: Path, *, namespace: str = "") -> Path:
-    """Of a server that nobody has started."""
+def kubeconfig(folder: Path, *, namespace: str = "", server: str = NOBODY) -> Path:
+    """Of a server that nobody has started, or of this one."""
     path = folder / "config"
+    clusters = f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}], users: [{{name: a, user: {{token: t}}}}]"
     context = f"{{cluster: a, user: a{f', namespace: {namespace}' if namespace else ''}}}"
-    path.write_text(f"{NOBODY} current-context: a, contexts: [{{name: a, context: {context}}}]}}\n")
+    path.write_text(f"{{{clusters}, current-context: a, contexts: [{{name: a, context: {context}}}]}}\n")
     return path
 
 
@@ -146,17 +151,43 @@ def test_the_script_of_each_shell_has_no_fault(shell: str, tmp_path: Path) -> No
         subprocess.run([shell, "-n", script], check=True)
 
 
-def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
-    def completed(*words: str) -> list[str]:
-        script = f"""source <({BIN}/coda completion bash)
-            COMP_WORDS=(coda {" ".join(words)}); COMP_CWORD={len(words)}
-            _coda_completion {BIN}/coda; printf '%s\\n' "${{COMPREPLY[@]}}" """
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-        return done.stdout.split()
+def completed_by_bash(folder: Path, *words: str) -> list[str]:
+    """What bash offers for the last word, which begins so."""
+    script = f"""source <({BIN}/coda completion bash)
+        COMP_WORDS=(coda {shlex.join(words)}); COMP_CWORD={len(words)}
+        _coda_completion {BIN}/coda; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=folder)
+    assert done.stderr == ""
+    return done.stdout.split()
 
-    assert completed("expl") == ["explain"]
-    assert "--output" in completed("queue", "--o")
-    assert completed("queue", "-o", "ya") == ["yaml"]
+
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    assert completed_by_bash(tmp_path, "expl") == ["explain"]
+    assert "--output" in completed_by_bash(tmp_path, "queue", "--o")
+    assert completed_by_bash(tmp_path, "queue", "-o", "ya") == ["yaml"]
+
+
+async def test_bash_completes_names_of_jobs_and_namespaces_of_the_cluster(tmp_path: Path) -> None:
+    jobs = "/apis/coda.scheduler/v1alpha1/namespaces/{}/trainingjobs"
+    names = {
+        jobs.format("team"): ("bert", "resnet", "resnet-2"),
+        jobs.format("other"): ("gpt",),
+        "/api/v1/namespaces": ("other", "team"),
+    }
+
+    async def listing(request: web.Request) -> web.Response:
+        found = [{"metadata": {"name": name}} for name in names.get(request.path, ())]
+        return web.json_response({"metadata": {}, "items": found})
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", listing)
+    async with TestServer(application) as server:
+        file = kubeconfig(tmp_path, namespace="team", server=str(server.make_url("")))
+        at = ("--kubeconfig", str(file))
+        assert await asyncio.to_thread(completed_by_bash, tmp_path, "explain", *at, "res") == ["resnet", "resnet-2"]
+        assert await asyncio.to_thread(completed_by_bash, tmp_path, "explain", *at, "-n", "other", "") == ["gpt"]
+        assert await asyncio.to_thread(completed_by_bash, tmp_path, "queue", *at, "-n", "te") == ["team"]
+    assert await asyncio.to_thread(completed_by_bash, tmp_path, "explain", *at, "res") == []  # nobody answers
 
 
 def test_kubectl_completes_the_plugin() -> None:

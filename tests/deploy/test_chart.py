@@ -80,7 +80,7 @@ def test_the_roles_are_those_of_the_local_control_plane(helm: Helm) -> None:
 def test_everything_of_a_part_carries_its_labels_and_lies_in_the_namespace(helm: Helm, values: tuple[str, ...]) -> None:
     kinds = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
     policies = {*kinds, *(f"{kind}Binding" for kind in kinds)}
-    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"} | policies
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityClass"} | policies
     for item in helm.render(*values):
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "coda"
@@ -385,3 +385,13 @@ def test_rules_for_failures_are_mounted_and_a_change_restarts_the_operator(helm:
         for rule in ("one", "two")
     )
     assert first != second
+
+
+def test_priority_classes_are_for_users_and_preempt_nobody(helm: Helm) -> None:
+    mine = helm.render("priorityClasses.coda-low=null", "priorityClasses.deadline.value=500")
+    found = {item["metadata"]["name"]: item for item in mine if item["kind"] == "PriorityClass"}
+    assert {name: item["value"] for name, item in found.items()} == {"coda-high": 10000, "deadline": 500}
+    assert {item["preemptionPolicy"] for item in found.values()} == {"Never"}
+    assert not any(item.get("globalDefault") for item in found.values())
+    for wrong in ("system-x.value=1", "x.value=1000000001", "x.value=many", "x.description=none"):
+        assert "priorityClasses" in helm.refusal(f"priorityClasses.{wrong}")

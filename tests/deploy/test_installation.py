@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import re
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -19,21 +17,21 @@ import yaml
 
 from coda_kube.api.client import Client
 from coda_kube.api.until import until
-from coda_kube.certificates import KeyPair, files_of, new_leaf
 from coda_kube.objects.names import LABEL_LEADER, OPERATOR_LEASE, PLANNER_LEASE
 from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
+from coda_lab.host.client_tls import client_context
 from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.install import wait_for_account, wait_for_leader
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
-from coda_operator.certificates import SERVES_BY_SECRET
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
 from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, run_pods
+from tests.deploy.renewal import TAKEN_UP, ask_anew, renew_certificate
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -244,36 +242,47 @@ async def test_the_demo_jobs_of_kind_are_taken(admin: Client) -> None:
 
 
 async def test_certificates_are_renewed_under_load(installation: Installation, admin: Client, user: Client) -> None:
-    """The Secrets change, and the files with them, while jobs are scheduled. The next test needs new handshakes."""
-    jobs = [await submit(user, job_json(f"before-{number}", run_s=0.2)) for number in range(10)]
-    await renew_certificates(installation, admin)
-    jobs += [await submit(user, job_json(f"after-{number}", run_s=0.2)) for number in range(10)]
-    async with asyncio.timeout(PATIENCE_S):
-        for pod in installation.running["extender"]:
-            while "took up the renewed certificate" not in pod.log.read_text():
-                await asyncio.sleep(0.1)  # a log is asked, it tells nobody
-    jobs += [await submit(user, job_json(f"then-{number}", run_s=0.2)) for number in range(10)]
+    """The Secrets change, and the files with them, while jobs are scheduled and a client makes a new connection for
+    each call, with the scheduler's old and new certificate in turn. The next test needs new handshakes of the real one.
+    """
+    scheduler = installation.running["scheduler"][0].log.parent / "tls"
+    contexts = [client_context(scheduler)]
+    failed: list[str] = []
+    calls, jobs = 0, []
+
+    async def call() -> None:
+        nonlocal calls
+        while True:
+            calls += 1
+            try:
+                await ask_anew(installation.cluster.ports["forwarder"], contexts[-1 - calls % min(2, len(contexts))])
+            except (OSError, asyncio.IncompleteReadError, AssertionError) as error:
+                failed.append(f"call {calls}: {type(error).__name__}: {error}")
+            await asyncio.sleep(0.01)
+
+    calling = asyncio.create_task(call())
+    for turn, order in enumerate((("extender", "scheduler"), ("scheduler", "extender"))):
+        for part in order:
+            jobs += [await submit(user, job_json(f"turn-{turn}-{part}-{n}", run_s=0.2)) for n in range(5)]
+            renewed = [pod.log.read_text().count(TAKEN_UP) for pod in installation.running["extender"]]
+            await renew_certificate(admin, part, installation.running[part])
+            if part == "scheduler":
+                contexts.append(client_context(scheduler))
+                continue
+            async with asyncio.timeout(PATIENCE_S):
+                for pod, before in zip(installation.running["extender"], renewed, strict=True):
+                    while pod.log.read_text().count(TAKEN_UP) == before:
+                        await asyncio.sleep(0.1)  # a log is asked, it tells nobody
+    jobs += [await submit(user, job_json(f"then-{number}", run_s=0.2)) for number in range(5)]
     for job in jobs:
         done = await wait_for_phase(user, job, "Succeeded", within_s=60)
         assert (done["status"]["attempt"], done["status"]["failures"], done["status"]["disruptions"]) == (1, 0, 0)
+    calling.cancel()
+    await asyncio.wait({calling})
+    assert failed == []
+    assert calls > 50
     said = [line for pod in installation.running["scheduler"] for line in pod.log.read_text().splitlines()]
     assert [line for line in said if "x509" in line or "tls:" in line] == []
-
-
-async def renew_certificates(installation: Installation, admin: Client) -> None:
-    """New leaves of the same authority, as the operator makes them, in the Secrets and in the pods' folders."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-    authority = (await admin.get(f"{path}/coda-authority"))["data"]
-    pair = KeyPair(*(base64.b64decode(authority[file]) for file in ("tls.crt", "tls.key")))
-    for name, serves in SERVES_BY_SECRET.items():
-        files = files_of(new_leaf(pair, serves=serves, now_s=time.time()), pair)
-        encoded = {file: base64.b64encode(content).decode() for file, content in files.items()}
-        await admin.patch(f"{path}/{name}", {"data": encoded})
-        for pod in installation.running["extender" if serves else "scheduler"]:
-            for file, content in files.items():
-                fresh = pod.log.parent / "tls" / f"{file}.new"
-                fresh.write_bytes(content)
-                fresh.rename(fresh.with_suffix(""))
 
 
 async def test_another_replica_of_each_part_takes_over(installation: Installation, admin: Client, user: Client) -> None:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import logging
-import math
-import os
-import random
-import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import aiohttp
 import pytest
-import yaml
 
 from coda_kube.api.client import Client
-from coda_kube.objects.json_types import Json
-from coda_lab.host import processes
-from coda_lab.host.ports import LOOPBACK, free_ports
-from coda_lab.local.cluster import LocalCluster, answers_ok
-from coda_lab.spec import ClusterSpec, metrics_port_of
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
 from deploy.dashboards.__main__ import BOARDS
 from tests.e2e.agents import training, wait_until
 from tests.e2e.jobs import job_json, submit, wait_for_pending, wait_for_phase
-from tests.monitoring.expressions import ALERTS, alerts, metrics_in, plain, program
+from tests.monitoring.expressions import alerts, metrics_in, plain
+from tests.monitoring.prometheus import Prometheus, parts, prometheus_beside
 
 pytestmark = pytest.mark.e2e
 
@@ -48,78 +40,10 @@ ACCIDENTS: Final[Mapping[str, str]] = {
 """Metrics that may have no sample, or none but zeros, while nothing happens, and why."""
 
 
-class Prometheus:
-    """The program, and its answers."""
-
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self._url = url
-        self._session = session
-
-    async def ask(self, path: str, **query: str) -> Any:
-        """The data of an answer. Fails with what Prometheus says of a wrong expression."""
-        async with self._session.get(f"{self._url}/api/v1/{path}", params=query) as response:
-            answer = await response.json()
-        assert answer["status"] == "success", f"{query}: {answer}"
-        return answer["data"]
-
-    async def rules(self) -> dict[str, Any]:
-        """Every alert by name, as it was evaluated last."""
-        groups = (await self.ask("rules"))["groups"]
-        return {rule["name"]: rule for group in groups for rule in group["rules"]}
-
-    async def samples(self, expression: str) -> int:
-        """How many samples an expression has now, not a number left out."""
-        found = (await self.ask("query", query=expression))["result"]
-        return sum(not math.isnan(float(one["value"][1])) for one in found)
-
-
 @pytest.fixture
 async def prometheus(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
-    """Scrapes every part every two seconds, as the chart's PodMonitor has it, and evaluates the alerts."""
-    (port,) = free_ports(1, random.Random())
-    file = tmp_path / "prometheus.yaml"
-    file.write_text(yaml.safe_dump(configuration(cluster)))
-    argv = (
-        str(program("prometheus")),
-        f"--config.file={file}",
-        f"--storage.tsdb.path={tmp_path / 'data'}",
-        f"--web.listen-address={LOOPBACK}:{port}",
-    )
-    process = processes.start(argv, environ=dict(os.environ), log=tmp_path / "prometheus.log", folder=tmp_path)
-    try:
-        url = f"http://{LOOPBACK}:{port}"
-        await wait_until(lambda: answers_ok(f"{url}/-/ready"))
-        async with aiohttp.ClientSession() as session:
-            yield Prometheus(url, session)
-    finally:
-        process.signal(signal.SIGKILL)
-        process.end_at_once()
-
-
-def configuration(cluster: LocalCluster) -> Json:
-    """One target for each part, with the labels that a PodMonitor gives it."""
-    port_by_part = {name: cluster.ports.get(metrics_port_of(name), cluster.ports[name]) for name in parts(cluster)}
-    targets = [
-        {
-            "targets": [f"{LOOPBACK}:{port}"],
-            "labels": {
-                "namespace": "coda-system",
-                "pod": f"coda-{name}",
-                "container": name.partition("-")[0],
-                "node": f"node-{int(name.partition('-')[2]):04}",
-            },
-        }
-        for name, port in port_by_part.items()
-    ]
-    return {
-        "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
-        "rule_files": [str(ALERTS)],
-        "scrape_configs": [{"job_name": "coda", "honor_labels": True, "static_configs": targets}],
-    }
-
-
-def parts(cluster: LocalCluster) -> list[str]:
-    return [name for name in cluster.spec.names if name.startswith(("extender-", "operator-", "agent-"))]
+    async with prometheus_beside(cluster, tmp_path) as found:
+        yield found
 
 
 async def test_every_expression_finds_what_it_asks_for(

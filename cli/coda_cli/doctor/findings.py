@@ -11,6 +11,7 @@ from coda.wording import counted, listed
 from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
 from coda_cli.doctor.seen import LEASES, Seen
+from coda_cli.doctor.suspects import suspect_gpus
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
 from coda_kube.objects.quantities import whole_from_quantity
@@ -41,6 +42,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield _policies(seen)
     yield from _cpu_jobs(seen)
     yield from _gpu_nodes(seen)
+    yield from suspect_gpus(seen)
     yield from _agents(seen)
     yield _clock(seen)
     yield from node_clocks(seen)

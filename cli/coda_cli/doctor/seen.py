@@ -47,6 +47,7 @@ class Seen:
     parts: Sequence[Part]  # the versions of everything
     scheduler: Json | None  # ConfigMap of Coda's kube-scheduler; empty: none is there
     certificates: Mapping[str, bytes] | None  # PEM, by the name of the Secret
+    jobs: Items = None  # TrainingJobs
 
 
 async def look(client: Client) -> Seen:
@@ -60,6 +61,7 @@ async def look(client: Client) -> Seen:
         _items(client, "/api/v1/namespaces"),
         _items(client, f"{_ADMISSION}/validatingadmissionpolicybindings", _OURS),
         _items(client, f"{_ADMISSION}/mutatingadmissionpolicybindings", _OURS),
+        _items(client, f"/apis/{API_VERSION}/trainingjobs"),
     )
     more = asyncio.gather(
         _items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
@@ -68,7 +70,7 @@ async def look(client: Client) -> Seen:
         parts_of(client),
     )
     renewals = asyncio.gather(*(_is_renewed(client, name) for name in LEASES))
-    nodes, daemon_sets, profiles, namespaces, refusing, mutating = await asyncio.gather(*reads)
+    nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
     leases, scheduler, secrets, parts = await more
     return Seen(
         version=version,
@@ -86,6 +88,7 @@ async def look(client: Client) -> Seen:
         parts=parts,
         scheduler=scheduler,
         certificates=None if secrets is None else dict(_certificates(secrets)),
+        jobs=jobs,
     )
 
 

@@ -18,6 +18,7 @@ from coda.wording import listed, moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
 from coda_cli.explain.failure import failure_sentences
+from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import Waiting
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
@@ -42,10 +43,20 @@ KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
 def explain_command(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod."),
+        typer.Argument(
+            metavar="NAME",
+            help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod.",
+            autocompletion=complete_job,
+        ),
     ],
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Its namespace [default: that of your kubeconfig].")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Its namespace [default: that of your kubeconfig].",
+            autocompletion=complete_namespace,
+        ),
     ] = None,
     output: TextOption = TextOutput.TEXT,
     kubeconfig: KubeconfigOption = None,

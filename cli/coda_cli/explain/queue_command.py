@@ -17,6 +17,7 @@ from rich.text import Text
 from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
+from coda_cli.explain.name_completion import complete_namespace
 from coda_cli.explain.waiting import Waiting, queue_of
 from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
 from coda_kube.api.client import Client, NotFound, connect
@@ -30,7 +31,12 @@ _NARROW: Final = 100  # columns of a terminal; below it, a sentence in a table i
 
 
 def queue_command(
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace [default: all].")] = "",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-n", help="Only this namespace [default: all].", autocompletion=complete_namespace
+        ),
+    ] = "",
     _all: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")] = False,
     output: Annotated[
         TableOutput, typer.Option("--output", "-o", help="How it is written; wide folds no line.")

@@ -88,6 +88,12 @@ def _nodes(node: str | None) -> tuple[str, ...]:
     return (node,) if node else ()
 
 
+def nodes_to_avoid(now: Situation, now_s: float) -> dict[str, float]:
+    """Return the nodes that a waiting job avoids, with until when: its own, and those whose GPUs are suspect."""
+    own = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s and node not in now.cleared}
+    return own | {node: max(until_s, own.get(node, 0.0)) for node, until_s in now.cordoned.items() if until_s > now_s}
+
+
 def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
     """Return the failure of an attempt whose pods are not all bound in time."""
     bound = sum(1 for pod in pods if pod.node)

@@ -21,6 +21,7 @@ from coda.lifecycle.failures import (
     attempt_failure,
     bind_deadline_missed,
     gang_failure,
+    nodes_to_avoid,
     start_deadline_missed,
     with_trouble,
 )
@@ -178,7 +179,7 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         dropped = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
         return roll_back(now, dropped, now_s, config)
     if placement is None:  # the planner avoids every node named here and compares no times
-        avoid = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s}
+        avoid = nodes_to_avoid(now, now_s)
         return Step(progress=replace(now.progress, avoid=avoid), delete=strays(now))
     failure = attempt_failure(now, now_s, config)
     if failure is None and now_s > placement.bind_deadline_s:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.state import Progress, Situation, Step, deletable
 from coda.model.job import Phase, PlacementState
 
@@ -65,7 +66,7 @@ def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, 
         waiting_s=now_s,
         not_before_s=not_before_s,
         launch_s=0.0,
-        avoid={node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s},
+        avoid=nodes_to_avoid(now, now_s),
         reason=reason,
         message=message,
         resize=None,

@@ -13,13 +13,11 @@ from coda.correlation import Alike, FailedJob, Outcome, alike_among
 from coda.correlation.failed_jobs import WINDOW_S
 from coda.lifecycle.failures import RANK_FAILED
 from coda.model import Phase
-from coda_kube.objects.names import ANNOTATION_USER
-from coda_kube.objects.pods.users import LONGEST, user_from_json
+from coda_kube.failures.node_failures import NodeFailures
+from coda_kube.failures.owners import Owner, owner_from_json
 from coda_kube.objects.quantities import seconds_from_time
 
 Item = Mapping[str, Any]
-Owner = tuple[bool, str]
-"""Whether it is a person, and the name: nobody's namespace is taken for a person of that name."""
 MOST_JOBS: Final = 200
 """Failed jobs that are remembered of one user, the newest. Our choice: three stops are looked for."""
 
@@ -30,13 +28,15 @@ class FailedJobs:
     def __init__(self) -> None:
         self._jobs_by_owner: dict[Owner, dict[str, FailedJob]] = {}
         self._owner_by_uid: dict[str, Owner] = {}
+        self.on_nodes = NodeFailures()
 
     def see(self, job: Item, now_s: float) -> None:
         """Remember how a job failed, if it did within a day; forget it if it did not. O(1), now and then O(jobs)."""
         uid = job["metadata"]["uid"]
+        self.on_nodes.see(job, now_s)
         failed = failed_job_from_json(job)
         if failed is None or now_s - failed.time_s >= WINDOW_S:
-            self.forget(uid)
+            self._forget(uid)
             return
         owner = owner_from_json(job["metadata"])
         jobs = self._jobs_by_owner.setdefault(owner, {})
@@ -47,6 +47,10 @@ class FailedJobs:
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
+        self.on_nodes.forget(uid)
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
         owner = self._owner_by_uid.pop(uid, None)
         if owner is None:
             return
@@ -56,6 +60,7 @@ class FailedJobs:
 
     def forget_all(self) -> None:
         """Forget every job: they are listed again."""
+        self.on_nodes.forget_all()
         self._jobs_by_owner.clear()
         self._owner_by_uid.clear()
 
@@ -68,13 +73,6 @@ class FailedJobs:
         oldest = min(jobs.values(), key=lambda job: (job.time_s, job.name))
         for job in [job for job in jobs.values() if job is oldest or now_s - job.time_s >= WINDOW_S]:
             del jobs[job.uid], self._owner_by_uid[job.uid]
-
-
-def owner_from_json(metadata: Item) -> Owner:
-    """Return whom a job's failures count for."""
-    user = user_from_json(metadata)
-    stamp = str((metadata.get("annotations") or {}).get(ANNOTATION_USER) or "")
-    return stamp[:LONGEST] == user, user
 
 
 def failed_job_from_json(job: Item) -> FailedJob | None:

@@ -53,6 +53,9 @@ OPT_IN: Final = f"{GROUP}/opt-in"
 # "true" on a CPU pod: it serves requests, so it never has cores that it must give back.
 SERVICE: Final = f"{GROUP}/service"
 
+# On a node, a time (RFC 3339): an administrator trusts its GPUs again; failures before it count no more.
+ANNOTATION_CLEARED: Final = f"{GROUP}/cleared"
+
 # On the Leases: which version their holder runs.
 ANNOTATION_VERSION: Final = f"{GROUP}/version"
 

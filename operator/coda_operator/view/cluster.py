@@ -13,10 +13,12 @@ from collections.abc import Callable, Collection
 
 from coda.errors import CodaError
 from coda.lifecycle import LifecycleConfig, PodState, RankPod, Situation
+from coda.model import Phase
 from coda_kube.api.bodies.json_text import shallow
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version_of
 from coda_kube.failures.failed_jobs import FailedJobs
+from coda_kube.failures.node_failures import Suspicion
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.read import placement_from_json
@@ -71,6 +73,7 @@ class ClusterView:
         self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
         self.learned_cores = LearnedCores()
         self.failed_jobs = FailedJobs()
+        self.suspicion = Suspicion()  # of nodes
         self.times = TimeLedger()
         self.quota_waiters = QuotaWaiters(wake_soon)
         self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
@@ -183,6 +186,8 @@ class ClusterView:
             seen_succeeded=of_attempt(self._succeeded_by_job_uid, _uid(job.json), job.progress.attempt),
             unready_since_s=self.nodes.unready_since_s(nodes),
             given_up=self.nodes.given_up(nodes),
+            cordoned=self.suspicion.until_s,
+            cleared=self.suspicion.cleared,
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
             converged=job.converged,
@@ -191,6 +196,11 @@ class ClusterView:
             is_done=told.done_share == 1.0,
             untuned=self.agents.why_untuned(job),
         )
+
+    def wake_waiting(self) -> None:
+        """Have every job that waits for a placement looked at again."""
+        for key in [key for key, job in self.jobs.by_key.items() if job["status"]["phase"] == Phase.QUEUED.value]:
+            self._wake_soon(key)
 
     async def read_pods_again(self, job: JobRecord) -> None:
         """Bring the job's pods up to date from a consistent list, also those that are gone. Raises Outage."""

@@ -11,14 +11,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from coda.errors import InvalidInput
 from coda.lifecycle import LifecycleConfig
 from coda.lifecycle.node_loss import Brake, brake_moment, next_brake
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GPU
+from coda_kube.objects.names import ANNOTATION_CLEARED, GPU
 from coda_kube.objects.pod_requests import readable_quantities
-from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
+from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class NodeSeen:
     gpus: int
     cores: int
     memory_bytes: int
+    cleared_s: float  # since then an administrator trusts its GPUs again; 0: nobody said so
 
 
 class Nodes:
@@ -110,6 +112,14 @@ class Nodes:
             parts = (max(1, node.cores * gpus // node.gpus) for node in self._seen.values() if node.gpus >= gpus)
             part = self._part_by_gpus[gpus] = min(parts, default=0)
         return part
+
+    def with_gpus(self) -> int:
+        """Return how many nodes have GPUs."""
+        return sum(1 for node in self._seen.values() if node.gpus)
+
+    def cleared_s(self) -> Mapping[str, float]:
+        """Return the nodes that an administrator trusts again, and since when."""
+        return {name: node.cleared_s for name, node in self._seen.items() if node.cleared_s}
 
     def memory_bytes(self, name: str) -> int:
         """Return the memory that a node may give to pods; 0 if it is not known."""
@@ -204,7 +214,16 @@ def _node_from_json(node: Json) -> NodeSeen:
         gpus=whole_from_quantity(allocatable.get(GPU, "0")),
         cores=milli_from_quantity(allocatable.get("cpu", "0")) // 1000,
         memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
+        cleared_s=_moment((node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED)),
     )
+
+
+def _moment(text: str | None) -> float:
+    """Return the time of an annotation; 0 for anything else that somebody wrote there."""
+    try:
+        return seconds_from_time(text)
+    except InvalidInput:
+        return 0.0
 
 
 def _never_ran(ready: Json, conditions: Iterable[Json]) -> bool:

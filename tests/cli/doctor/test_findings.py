@@ -14,6 +14,7 @@ from coda_cli.doctor.seen import Seen
 from coda_cli.version.parts import Part
 from coda_kube.certificates import new_authority, new_leaf
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.served_schema import WRITTEN
 
 TAINT = {"key": "coda.scheduler/pool", "effect": "NoSchedule"}
@@ -254,3 +255,16 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
         certificates={},
     )
     assert all(one.fix for one in findings(ill) if one.level is Level.BAD)
+
+
+def test_a_node_whose_gpus_failed_two_users_is_named_with_the_way_to_trust_it_again() -> None:
+    failure = {"node": "n1", "reason": "GPU ECC error", "retry": "other-node", "explicit": True}
+    failure["time"] = time_from_seconds(NOW_S - 60)
+    jobs = [
+        {"metadata": {"uid": user, "name": user, "namespace": user}, "status": {"failure": failure}} for user in "ab"
+    ]
+    assert told(replace(WELL, jobs=jobs[:1])) == []
+    (found,) = [one for one in findings(replace(WELL, jobs=jobs)) if one.level is not Level.GOOD]
+    assert "nothing is placed on n1 until " in found.says
+    assert found.says.endswith("GPU ECC error, 2 users")
+    assert "kubectl annotate node n1 --overwrite coda.scheduler/cleared=" in found.fix

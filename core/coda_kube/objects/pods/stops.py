@@ -60,12 +60,12 @@ def saved_s_from_json(status: Item, *, attempt: int) -> float:
     """Return when this attempt was last seen to have saved, by `status.progress`; 0 if it never was.
 
     Never raises: what an agent wrote wrongly keeps no job from being planned."""
-    progress = status.get("progress") or {}
-    if progress.get("attempt") != attempt:
+    progress = status.get("progress")
+    if not isinstance(progress, Mapping) or progress.get("attempt") != attempt:
         return 0.0
     try:
         return seconds_from_time(progress.get("savedTime"))
-    except (TypeError, ValueError, AttributeError):
+    except InvalidInput:
         return 0.0
 
 

@@ -1,0 +1,35 @@
+"""Which nodes Coda places nothing on, because GPUs failed there for several users: as the operator decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coda.correlation import suspect_nodes
+from coda.errors import InvalidInput
+from coda.wording import moment_text
+from coda_cli.doctor.finding import Finding, Level
+from coda_cli.doctor.seen import Seen
+from coda_kube.failures.node_failures import node_failure_from_json
+from coda_kube.objects.names import ANNOTATION_CLEARED, GPU
+from coda_kube.objects.quantities import seconds_from_time
+
+
+def suspect_gpus(seen: Seen) -> Iterator[Finding]:
+    """Yield one finding for each cordoned node; none where jobs or nodes cannot be read."""
+    if seen.jobs is None or seen.nodes is None:
+        return
+    failures = [failure for job in seen.jobs if (failure := node_failure_from_json(job)) is not None]
+    cleared_s: dict[str, float] = {}
+    for node in seen.nodes:
+        text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED)
+        try:
+            cleared_s[node["metadata"]["name"]] = seconds_from_time(text)
+        except InvalidInput:
+            continue
+    nodes = sum(1 for node in seen.nodes if GPU in ((node.get("status") or {}).get("allocatable") or {}))
+    for cordon in suspect_nodes(failures, cleared_s, nodes, seen.now_s):
+        says = f"nothing is placed on {cordon.node} until {moment_text(cordon.until_s)}: {cordon.reason}"
+        fix = f"kubectl annotate node {cordon.node} --overwrite {ANNOTATION_CLEARED}=$(date -u +%FT%TZ)"
+        yield Finding(
+            Level.BAD, "suspect GPUs", f"{says}, {cordon.users} users", f"look at its GPUs; trusted again: {fix}"
+        )

@@ -1,0 +1,110 @@
+"""Cordons, for Coda alone, the nodes on which GPUs fail for several users; which ones is decided in `coda.correlation`.
+
+A cordon is no state of its own: it follows from the jobs that failed, and the jobs that wait name the nodes in
+`status.avoidNodes`, which the planner obeys. An administrator ends it with an annotation of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from coda.correlation.suspect_nodes import Cordon, suspect_nodes
+from coda.errors import CodaError
+from coda.wording import moment_text
+from coda_kube.api.client import AlreadyExists, Client
+from coda_kube.failures.node_failures import Suspicion
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_CLEARED, OPERATOR
+from coda_kube.objects.quantities import micro_time_from_seconds
+from coda_operator.view import ClusterView
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY_S: Final = 5.0
+"""A cordon also ends by time, and failures come one by one. A check takes less than a millisecond."""
+EVENTS: Final = "/api/v1/namespaces/default/events"  # where Kubernetes keeps those of nodes
+
+
+class Cordons:
+    """Keeps the cluster's cordons up to date, tells of each change, and wakes the jobs that wait."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterView,
+        show: Callable[[int], None],
+        *,
+        identity: str,
+        share: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`show` is told how many nodes are cordoned; `share` of the pool's nodes may be."""
+        self._client = client
+        self._cluster = cluster
+        self._show = show
+        self._identity = identity
+        self._share = share
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self.check()
+            await asyncio.sleep(CHECK_EVERY_S)
+
+    async def check(self) -> None:
+        """Decide once. Costs no request while nothing changes."""
+        nodes = self._cluster.nodes
+        failed, cleared_s = self._cluster.failed_jobs.on_nodes, nodes.cleared_s()
+        cordons = suspect_nodes(failed.all(), cleared_s, nodes.with_gpus(), self._clock(), self._share)
+        before = self._cluster.suspicion.cordons
+        after = {cordon.node: cordon for cordon in cordons}
+        until_s = {cordon.node: cordon.until_s for cordon in cordons}
+        suspicion = Suspicion(cordons=after, until_s=until_s, cleared=failed.cleared(cleared_s))
+        self._show(len(after))
+        if suspicion == self._cluster.suspicion:
+            return
+        self._cluster.suspicion = suspicion
+        self._cluster.wake_waiting()
+        for node in sorted(after.keys() - before.keys()):
+            await self._tell(node, "SuspectGPU", cordon_text(after[node]), "Warning")
+        for node in sorted(before.keys() - after.keys()):
+            await self._tell(node, "Trusted", "Coda places jobs on this node again", "Normal")
+
+    async def _tell(self, node: str, reason: str, message: str, kind: str) -> None:
+        log.warning("node %s: %s", node, message)
+        event = node_event_json(node, reason, message, kind, identity=self._identity, now_s=self._clock())
+        try:
+            await self._client.create(EVENTS, event)
+        except AlreadyExists:
+            pass
+        except CodaError as error:
+            log.info("event on node %s lost: %s", node, error)
+
+
+def cordon_text(cordon: Cordon) -> str:
+    """Say in one sentence why, until when, and how to end it."""
+    return (
+        f"Coda places no job here until {moment_text(cordon.until_s)}: {cordon.reason} in jobs of {cordon.users} users;"
+        f" to end it: kubectl annotate node {cordon.node} --overwrite {ANNOTATION_CLEARED}=$(date -u +%FT%TZ)"
+    )
+
+
+def node_event_json(node: str, reason: str, message: str, kind: str, *, identity: str, now_s: float) -> Json:
+    """Return an Event on a node, which `kubectl describe node` shows."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default", "name": f"{node}.{int(now_s * 1e6):x}"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "action": "Cordon",
+        "eventTime": micro_time_from_seconds(now_s),
+        "reportingComponent": OPERATOR,
+        "reportingInstance": identity[:128],
+    }
