@@ -33,6 +33,7 @@ QUESTIONS: Final = (
     "first_reason",
     "reclaim",
     "filter_latency",
+    "tls_cost",
     "planning_round",
     "simulation_scale",
     "api_requests",

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import statistics
 import sys
 import time
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -20,6 +22,8 @@ from coda_extender.__main__ import SWITCH_INTERVAL_S, keep_collections_short
 from coda_extender.guard.guard import Guard
 from coda_extender.http.app import Asgi, Dependencies, create_app
 from coda_extender.http.connections import ConnectionLimits, OpenConnections, connections_of
+from coda_extender.http.server import VerbServer
+from coda_extender.http.tls import ServerTls
 from coda_extender.metrics import Metrics
 from coda_extender.planner.cycle import CycleRunner
 from coda_extender.planner.snapshot_feed import SnapshotFeed
@@ -57,8 +61,12 @@ class Replica:
         self.guard.job_changed(id_of(new or old or {}))
 
 
-def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Event) -> None:
-    """Coda's extender in a full cluster; rounds follow each other for as long as `planning` is set."""
+def serve_coda(
+    port: int, nodes: int, waiting: int, ready: Event, planning: Event, tls: tuple[int, str] | None = None
+) -> None:
+    """Coda's extender in a full cluster; rounds follow each other for as long as `planning` is set.
+
+    `tls`: another port of the same, over mutual TLS as on a cluster, and the folder with the server's files."""
     replica, metrics = Replica(), Metrics()
     cluster = MadeCluster(nodes, waiting, seed=1, replica=replica)
     app = create_app(
@@ -73,11 +81,13 @@ def serve_coda(port: int, nodes: int, waiting: int, ready: Event, planning: Even
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def run() -> None:
-        server = asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_connections()))).serve())
+        servers = {asyncio.create_task(uvicorn.Server(_config(app, port, connections_of(_connections()))).serve())}
+        if tls is not None:
+            servers.add(asyncio.create_task(_over_tls(app, *tls).serve()))
         thinking = asyncio.create_task(plan_on(cluster, metrics, replica.guard, planning))
         collecting = asyncio.create_task(keep_collections_short(asyncio.sleep(0)))
         ready.set()
-        await asyncio.wait({server, thinking, collecting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*servers, thinking, collecting}, return_when=asyncio.FIRST_COMPLETED)
 
     _run(run)
 
@@ -131,6 +141,13 @@ def serve_echo(port: int, ready: Event) -> None:
         await uvicorn.Server(_config(app, port, "httptools")).serve()
 
     _run(run)
+
+
+def _over_tls(app: Asgi, port: int, folder: str) -> VerbServer:
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", port))
+    config = _config(app, port, connections_of(_connections()))
+    return VerbServer(config, listening, ServerTls(Path(folder)), lambda _reason: None)
 
 
 def _connections() -> OpenConnections:

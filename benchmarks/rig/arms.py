@@ -1,4 +1,4 @@
-"""One cluster, two arms: with Coda and its extender, and as if there were no Coda.
+"""One cluster, two arms: with Coda and its extender, and as if there were no Coda. A third has Coda without TLS.
 
 Same control plane, nodes and simulated kubelets; kube-scheduler is the same program with the same configuration but
 for `extenders`. Between the arms Coda's processes are ended and kube-scheduler starts anew, so neither arm pays for the
@@ -8,6 +8,7 @@ another machine, and a Service is a packet rule, not the lab's forwarder.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from coda_lab.spec import EXTENDER, FORWARDER, OPERATOR, SCHEDULER, ClusterSpec,
 from rig.usage import Usage, usage_by_pid
 
 CODA: Final = "coda"
+CODA_OVER_HTTP: Final = "coda over HTTP"
+"""As `CODA`, but kube-scheduler and extender speak without TLS, as nothing but a measurement does."""
 PLAIN: Final = "plain"
 ARMS: Final = (CODA, PLAIN)
 OURSELVES: Final = "benchmark"
@@ -53,12 +56,13 @@ class Arms:
         for part in (SCHEDULER, *CODA_PARTS):
             if cluster.is_running(part):
                 await cluster.kill(part, signal.SIGTERM)
-        spec = replace(cluster.spec, coda=arm == CODA)
-        extender_port = cluster.ports[CODA_PARTS[0]]
-        cluster.layout.scheduler_config.write_text(scheduler_config(spec, cluster.layout, extender_port))
-        if arm == CODA:
+        spec = replace(cluster.spec, coda=arm != PLAIN)
+        config = scheduler_config(spec, cluster.layout, cluster.ports[CODA_PARTS[0]])
+        is_over_http = arm == CODA_OVER_HTTP
+        cluster.layout.scheduler_config.write_text(without_tls(config) if is_over_http else config)
+        if spec.coda:
             for part in CODA_PARTS:
-                await cluster.start(part)
+                await cluster.start(part, environ={"CODA_TLS_DIR": ""} if is_over_http else None)
             async with cluster.client() as admin:
                 await install.wait_for_leader(admin)
         await cluster.start(SCHEDULER)
@@ -67,6 +71,15 @@ class Arms:
     def usage(self) -> dict[str, Usage]:
         """What every running part, and this process, has used so far."""
         return usage_by_pid(pids(self.cluster))
+
+
+def without_tls(config: str) -> str:
+    """The configuration of a kube-scheduler that asks the same extender in plain HTTP."""
+    changed = json.loads(config)
+    for extender in changed["extenders"]:
+        extender["urlPrefix"] = extender["urlPrefix"].replace("https:", "http:")
+        del extender["enableHTTPS"], extender["tlsConfig"]
+    return json.dumps(changed, indent=2)
 
 
 def pids(cluster: LocalCluster) -> dict[str, int | None]:

@@ -10,9 +10,10 @@ import pytest_asyncio
 from api_requests import CODA_USERS, count
 from coda_kube.api.client import Client
 from first_reason import ask_often
-from rig.arms import ARMS, CODA, PLAIN, Arms, two_armed_cluster
+from rig.arms import ARMS, CODA, CODA_OVER_HTTP, PLAIN, Arms, two_armed_cluster
 from rig.auditing import AuditedCluster
 from throughput import LOADS, pairs
+from tls_cost import bind_loads
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,6 +38,13 @@ async def test_binds_every_load_in_both_arms_and_says_what_it_cost(arms: Arms, c
     for pair in found:
         assert pair.coda.cpu_s_by_part.keys() - pair.plain.cpu_s_by_part.keys() == {"extender-0", "operator-0"}
         assert min(pair.pods_per_s) > 0
+
+
+async def test_binds_every_load_without_tls_too(arms: Arms, client: Client) -> None:
+    runs = await bind_loads(arms, client, CODA_OVER_HTTP, 20)
+    assert runs.keys() == set(LOADS)
+    assert all(run.cpu_s_by_part["extender-0"] > 0 for run in runs.values())
+    assert "https:" not in arms.cluster.layout.scheduler_config.read_text()
 
 
 async def test_finds_a_reason_in_both_arms(arms: Arms, client: Client) -> None:

@@ -7,9 +7,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from coda.model.decision import Refusal, WaitReason
-from coda.model.job import Job, JobId
-from coda.nodes.bottleneck import Side
+from coda.model.job import Job
 from coda.nodes.node_search import RankClass
+from coda.nodes.shortfall import Shortfall
 from coda.policy.arrays import Array, array_of
 from coda.policy.order import SortKey
 
@@ -40,22 +40,6 @@ class StartOption(NamedTuple):
 
 
 Way = tuple[StartOption, RankClass]
-
-
-class Shortfall(NamedTuple):
-    """What a gang lacks. Equal values give equal reasons. `name`: the bottleneck, if one resource alone is."""
-
-    holders: tuple[JobId, ...]
-    most_in_one_domain: int | None = None  # ranks; set if enough is free in all but in no domain, else the rest is set
-    name: str | None = None
-    scattered: bool = False  # enough of it is free in all
-    sides: tuple[Side, ...] = ()  # which nodes lack what, if more than one resource is short or another one would do
-    ranks: int = 0  # that fit now
-    nodes: int = 0  # that hold a rank now
-    matching: int = 0  # nodes in all
-    blocked: int = 0  # of these
-    avoided: int = 0
-    stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
 
 
 class ClassVerdict:
@@ -98,6 +82,7 @@ class GangClass:
         "fault",
         "job",
         "key",
+        "kinds",
         "queued_jobs",
         "rank_class",
         "rank_class_anywhere",
@@ -109,7 +94,8 @@ class GangClass:
         self.key = key
         self.job = job  # any of them
         self.array = array_of(job)
-        self.queued_jobs: list[QueuedJob] = []  # in order
+        self.queued_jobs: list[QueuedJob] = []  # in order; who changes it resets `kinds`
+        self.kinds: list[QueuedJob] | None = None  # see `run_kinds`
         self.rank_class: RankClass | None = None  # once it is asked for
         self.rank_class_anywhere: RankClass | None = None  # without a required level
         self.ways: dict[tuple[bool, bool], tuple[Way, ...]] = {}  # to start in the arrays, by what they depend on
@@ -128,6 +114,19 @@ class GangClass:
         self.cost.is_first = True
         self.rank_class = self.rank_class_anywhere = None
         self.ways = {}
+
+    def run_kinds(self) -> list[QueuedJob]:
+        """Return the first job of each kind that run times are expected by, in order. O(jobs) after a change.
+
+        Jobs that something else than capacity may hold back are kinds of their own."""
+        if self.kinds is None:
+            first_by_kind: dict[Hashable, QueuedJob] = {}
+            for queued in self.queued_jobs:
+                job = queued.job
+                kind = (job.user, job.category, job.resumed_s, job.run_limit_s)
+                first_by_kind.setdefault(job.id if queued.is_held else kind, queued)
+            self.kinds = list(first_by_kind.values())
+        return self.kinds
 
     def startable(self, now_s: float) -> Iterator[QueuedJob]:
         """Those that may start now, in order."""

@@ -106,6 +106,11 @@ class Queue:
         """Return the ids of the waiting jobs, in no order."""
         return self._queued_by_job.keys()
 
+    def class_of(self, job: JobId) -> GangClass | None:
+        """Return the class of a waiting job; None if it does not wait."""
+        queued = self._queued_by_job.get(job)
+        return None if queued is None else queued.gang_class
+
     def without(self, jobs: Collection[JobId]) -> list[QueuedJob]:
         """Return the waiting jobs in order, except these. O(log jobs) for each of a few, and a copy of the list."""
         if len(jobs) > _FEW:
@@ -143,6 +148,7 @@ class Queue:
             queued = self._queued_by_job.pop(job.id)
             _remove(self.queued_jobs, queued)
             _remove(queued.gang_class.queued_jobs, queued)
+            queued.gang_class.kinds = None
             if self._line_by_priority is not None:
                 line = self._line_by_priority[queued.job.priority]
                 del line[bisect_left(line, _place(queued))]
@@ -160,6 +166,7 @@ class Queue:
             entered_by_class.setdefault(queued.gang_class, []).append(queued)
         for gang_class, queued_jobs in entered_by_class.items():
             _insert(gang_class.queued_jobs, queued_jobs)
+            gang_class.kinds = None
 
     def pop_new_classes(self) -> list[GangClass]:
         """Return the classes that are new since the last call."""

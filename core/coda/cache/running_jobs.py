@@ -72,19 +72,26 @@ class RunningJobs:
                     self._gpus_by_node[node] = self._gpus_by_node.get(node, 0) + runner.request.gpus
         return self._gpus_by_node
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no running job may be stopped for any other."""
+        return not self._runners
+
     def may_stop_for(self, job: Job, now_s: float) -> bool:
         """False if no running job may be stopped for the job."""
-        return next(self.in_reach(job, now_s), None) is not None
+        return bool(self._runners) and next(self.in_reach(job, now_s), None) is not None
 
     def wake_s(self, waiting: Iterable[Job], now_s: float) -> float | None:
         """Return the next moment at which time alone lets one of these stop a running job; None for never.
 
-        O(jobs waiting) until one is found that may stop any job."""
-        if not self._rule.is_timed or all(self._rule.reach(job, now_s) is None for job in waiting):
+        O(jobs waiting) until one is found that may stop any job; O(1) if no moment comes."""
+        if not self._rule.is_timed:
             return None
         index = bisect_right(self._runners, now_s, key=_moment)
         moment_s = self._runners[index][0] if index < len(self._runners) else inf
-        return moment_s if moment_s < inf else None
+        if moment_s == inf or all(self._rule.reach(job, now_s) is None for job in waiting):
+            return None
+        return moment_s
 
     def in_reach(self, job: Job, now_s: float, *, is_overdue: bool = False) -> Iterator[tuple[Job, tuple[str, ...]]]:
         """Yield the jobs that the rule lets stop for this one, with their nodes, in the order it takes them."""

@@ -120,8 +120,10 @@ class ArrayStart:
         index, arrays = self._index, self._arrays
         index.inadmissible.wake(are_protected=arrays.are_protected)
         if self._running is not None:
-            awake = {each: None for array in GPU_ARRAYS for each in index.inadmissible.to_try(array)}
-            yield list(awake | {each: None for each in index.queue.class_by_key.values() if self._may_stop_for(each)})
+            to_try = {each: None for array in GPU_ARRAYS for each in index.inadmissible.to_try(array)}
+            if not self._running.is_empty:
+                to_try |= {each: None for each in index.queue.class_by_key.values() if self._may_stop_for(each)}
+            yield list(to_try)
             yield index.inadmissible.to_try(Array.CPU)
             return
         for array in Array:
@@ -136,7 +138,7 @@ class ArrayStart:
 
     def _may_stop_for(self, gang_class: GangClass) -> bool:
         """Of equal gangs, the first may stop every job that the others may."""
-        if self._running is None or gang_class.array is Array.CPU:
+        if self._running is None or self._running.is_empty or gang_class.array is Array.CPU:
             return False
         first = next(gang_class.startable(self._now_s), None)
         if first is None or not self._running.may_stop_for(first.job, self._now_s):

@@ -15,9 +15,9 @@ from coda.cycle.start_ways import NO_START, Attempt, start_way
 from coda.cycle.victims import Delay, stopped_in_turn
 from coda.model.decision import Grant, Start, Stop
 from coda.model.job import Job, JobId
-from coda.model.resources import NOTHING, Resources
+from coda.model.resources import NOTHING, Resources, key_of_amount
 from coda.policy.order import SortKey
-from coda.promises import Kept, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
+from coda.promises import Kept, Promise, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
 
 _PROMISED: Final = 4
 """The overdue jobs, of different classes, that nodes are looked for in one cycle. Our choice: a search reads all nodes,
@@ -83,28 +83,46 @@ class CycleStarts:
         They start where the policy puts them, and nobody is stopped for them. O(waiting jobs) if something is idle."""
         if self.is_over:
             return
-        hopeless: set[GangClass] = set()
-        for gang_class in self._index.queue.class_by_key.values():
-            if not hold.keeps_idle(gang_class.job.request):
-                hopeless.add(gang_class)
-        if len(hopeless) == len(self._index.queue.class_by_key):
+        queue, started = self._index.queue, set(self._index.started())
+        mixed = {queue.class_of(job) for job in (*started, kept.job.id)}  # some of their jobs are not to be tried
+        keeps_idle: dict[Hashable, bool] = {}
+        hopeful: set[GangClass] = set()
+        for gang_class in queue.class_by_key.values():
+            request = gang_class.job.request
+            key = key_of_amount(request)
+            is_idle = keeps_idle.get(key)
+            if is_idle is None:
+                is_idle = keeps_idle[key] = hold.keeps_idle(request)
+            if is_idle and (gang_class in mixed or self._may_end_in_time(gang_class, kept.promise, book)):
+                hopeful.add(gang_class)
+        if not hopeful:
             return
-        ends_in_s = kept.promise.start_s - self._now_s
-        is_certain, started = kept.promise.is_certain, set(self._index.started())
-        for queued in self._index.queue.queued_jobs:
+        for queued in queue.queued_jobs:
             job, gang_class = queued.job, queued.gang_class
             if (
-                gang_class in hopeless
+                gang_class not in hopeful
                 or job.id in started
                 or job.id == kept.job.id
                 or not queued.may_start(self._now_s)
+                or not self._ends_in_time(job, kept.promise, book)
             ):
                 continue
-            run_s = job.run_limit_s if is_certain else book.ends.cautious_s(job, self._now_s)
-            if run_s is None or run_s > ends_in_s:
-                continue
             if self._is_barred(job) or self._is_beyond_quota(queued) or not self._start(queued, may_stop=False):
-                hopeless.add(gang_class)
+                hopeful.discard(gang_class)
+
+    def _ends_in_time(self, job: Job, promise: Promise, book: PromiseBook) -> bool:
+        """True if a job that starts now is expected to end before the promised one can start; for certain, if that is
+        certain."""
+        run_s = job.run_limit_s if promise.is_certain else book.ends.cautious_s(job, self._now_s)
+        return run_s is not None and run_s <= promise.start_s - self._now_s
+
+    def _may_end_in_time(self, gang_class: GangClass, promise: Promise, book: PromiseBook) -> bool:
+        """False if no job of the class that may start ends in time. One job of each kind is asked, in order, and none
+        after the first that does: book and answers are as if each job was asked."""
+        for queued in gang_class.run_kinds():
+            if queued.may_start(self._now_s) and self._ends_in_time(queued.job, promise, book):
+                return True
+        return False
 
     def start_in_order(self) -> None:
         """Start every other job that fits, in the order of the policy."""

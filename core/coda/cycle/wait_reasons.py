@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from coda.cache.gang_class import GangClass, QueuedJob, Shortfall
+from coda.cache.gang_class import ClassVerdict, GangClass, QueuedJob
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_TO_JUDGE, Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
-from coda.model.resources import CPU, GPUS, MEMORY, PODS
-from coda.nodes.bottleneck import sides_texts
+from coda.model.resources import CPU, GPUS
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
+from coda.nodes.shortfall import Shortfall, reason_from_shortfall
 from coda.promises import Kept, promise_text
 from coda.wording import (
     amount_text,
@@ -33,16 +33,7 @@ from coda.wording import (
     listed,
     numbers_of,
     quota_text,
-    shortage_text,
 )
-
-_CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
-    GPUS: WaitCode.INSUFFICIENT_GPUS,
-    CPU: WaitCode.INSUFFICIENT_CPU,
-    MEMORY: WaitCode.INSUFFICIENT_MEMORY,
-    PODS: WaitCode.INSUFFICIENT_PODS,
-}
-
 
 EDITED: Final = WaitReason(
     code=WaitCode.EDITED, message="its spec was edited, and the operator has not accepted it yet"
@@ -119,6 +110,13 @@ def refusals_of(
     )
 
 
+class _Lack(NamedTuple):
+    """What gangs lack, and the reason that says it."""
+
+    shortfall: Shortfall
+    reason: WaitReason
+
+
 class _ReasonFinder:
     """The causes at the end of one cycle."""
 
@@ -142,6 +140,8 @@ class _ReasonFinder:
         self._may_hold_back = index.policy.may_hold_back or kept is not None
         self._promised = None if kept is None else kept.job.id
         self._promise_text = "" if kept is None else promise_text(kept.promise)
+        self._lacks: dict[tuple[RankClass, RankClass, int], _Lack | None] = {}
+        self._same: dict[tuple[int, int], tuple[bool, WaitReason, WaitReason]] = {}
 
     def judge(self, gang_class: GangClass, judging: Judging) -> None:
         """Find the reason that all jobs of a class share. If there is no time for it, the last one stays a while."""
@@ -161,19 +161,38 @@ class _ReasonFinder:
         found = verdict.lasting or self._quota_exceeded(job) or self._tenant_is_full(job) or self._unknown_level(job)
         if found is not None:
             verdict.set_reason(found, comes_first=True)
-        elif self._may_hold_back and _fits(job, rank_class):
+            return
+        lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
+        if lack is None:
             verdict.set_reason(self._held, comes_first=False)
-        else:
-            shortfall = self._shortfall(job, rank_class, self._index.rank_class_anywhere(gang_class))
-            if verdict.shortfall != shortfall:
-                reason = _reason_from_shortfall(job, shortfall)
-                verdict.set_reason(reason, comes_first=False, shortfall=shortfall)
+        elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
+            verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
+
+    def _lack(self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict) -> _Lack | None:
+        """What gangs of so many such ranks lack; None if they fit, and are held back. Found once in a cycle.
+
+        Classes differ by owner, quota and more, which counts for nothing here. So most find the answer of another."""
+        key = (rank_class, anywhere, job.replicas)
+        if key not in self._lacks:
+            self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict)
+        return self._lacks[key]
+
+    def _new_lack(self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict) -> _Lack | None:
+        if self._may_hold_back and _fits(job, rank_class):
+            return None
+        shortfall = self._shortfall(job, rank_class, anywhere)
+        if verdict.shortfall == shortfall and verdict.reason is not None:
+            return _Lack(shortfall, verdict.reason)
+        return _Lack(shortfall, reason_from_shortfall(job, shortfall))
 
     def refusal(self, queued: QueuedJob) -> Refusal:
         """Return the refusal with the job's own reason, or its class's; the same object while the reason stays."""
         job, verdict = queued.job, queued.gang_class.verdict
         reason = verdict.reason
         assert reason is not None
+        hold = self._index.queue.hold_of(job.id)
+        if not queued.is_held and hold is None and job.id != self._promised and job.id not in self._own:
+            return self._told(queued, reason)  # the usual case
         if not verdict.comes_first:
             reason = self._own.get(job.id, reason)
         if job.unreadable:
@@ -184,16 +203,26 @@ class _ReasonFinder:
             reason = UNWRITABLE[job.unwritable]
         elif queued.is_held and not verdict.comes_first:
             reason = _rolling_back(job) or self._backing_off(job) or reason
-        hold = self._index.queue.hold_of(job.id)
         if hold is not None:
             reason = self._while_it_prefers(queued, hold, reason)
         if job.id == self._promised and not verdict.comes_first:
             reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
-        refusal = queued.refusal
-        if refusal is None or queued.reason != reason:
-            refusal = queued.refusal = Refusal(job.id, job.generation, reason)
+        return self._told(queued, reason)
+
+    def _told(self, queued: QueuedJob, reason: WaitReason) -> Refusal:
+        refusal, before = queued.refusal, queued.reason
+        if refusal is None or before is None or not self._is_same(before, reason):
+            refusal = queued.refusal = Refusal(queued.job.id, queued.job.generation, reason)
         queued.reason = reason
         return refusal
+
+    def _is_same(self, one: WaitReason, other: WaitReason) -> bool:
+        """True if both say the same. Compared once: thousands of jobs go from one reason to another."""
+        key = (id(one), id(other))
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = (one == other, one, other)  # with them: no others get their identities
+        return found[0]
 
     def _while_it_prefers(self, queued: QueuedJob, hold: LevelHold, reason: WaitReason) -> WaitReason:
         """The reason of a job that could have nodes, if it did not wait for some that are close together."""
@@ -332,61 +361,3 @@ def _rolling_back(job: Job) -> WaitReason | None:
         return None
     message = "pods of a dropped placement are still being deleted"
     return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
-
-
-def _reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
-    return _insufficient(job, shortfall) if shortfall.most_in_one_domain is None else _no_domain_fits(job, shortfall)
-
-
-def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
-    most = shortfall.most_in_one_domain or 0
-    gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
-    return WaitReason(
-        code=WaitCode.NO_DOMAIN_FITS,
-        message=f"{gang}; enough is free in all, but no {job.within} can hold more than {most} of them now",
-        numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
-        holders=shortfall.holders,
-    )
-
-
-def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
-    name = shortfall.name
-    clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
-    kind = "usable" if shortfall.blocked or shortfall.avoided else "matching"
-    if shortfall.sides:
-        clauses += sides_texts(shortfall.sides, kind)
-    elif name is not None:
-        clauses.append(shortage_text(name, scattered=shortfall.scattered))
-    elif kind == "matching":
-        clauses.append("enough of each resource is free, but not on the same nodes")
-    if shortfall.blocked:
-        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
-    if shortfall.avoided:
-        clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
-    if shortfall.stuck:
-        who = counted(shortfall.stuck, "training job")
-        clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
-    if not shortfall.holders and kind == "matching" and name is not None:
-        clauses.append("pods outside Coda hold the rest")
-    return WaitReason(
-        code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
-        message="; ".join(clauses),
-        numbers=numbers_of(
-            ranks=job.replicas,
-            ranks_with_room=shortfall.ranks,
-            nodes_with_room=shortfall.nodes,
-            nodes_matching=shortfall.matching,
-        ),
-        holders=shortfall.holders,
-    )
-
-
-def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
-    each = amounts_text(job.request)
-    of_all = f"of {matching} matching nodes" if matching > 1 else "the only matching node"
-    if job.replicas == 1:
-        lack = f"none {of_all} has that now" if matching > 1 else f"{of_all} does not have that now"
-        return f"needs {each} free on one node; {lack}"
-    some = f"{nodes or 'none'} {of_all}" if matching > 1 else of_all
-    held = counted(ranks, "rank") if ranks else "any" if matching > 1 else "none"
-    return f"needs {counted(job.replicas, 'rank')} of {each} each; {some} can hold {held} now"

@@ -10,6 +10,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+_MANY: Final = 2**80
+"""More copies than ever fit: amounts have 64 bits."""
+
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Resources:
@@ -112,16 +115,19 @@ class Resources:
 
     def times_in(self, free: Resources) -> int:
         """Return how many copies of this fit in `free` together; 0 if none does."""
-        counts = [free.gpus // self.gpus] if self.gpus else []
+        if not self.fits_in(free):
+            return 0  # the usual answer, and the cheapest to find
+        times = free.gpus // self.gpus if self.gpus else _MANY
         if self.cpu_m:
-            counts.append(free.cpu_m // self.cpu_m)
+            times = min(times, free.cpu_m // self.cpu_m)
         if self.memory_bytes:
-            counts.append(free.memory_bytes // self.memory_bytes)
+            times = min(times, free.memory_bytes // self.memory_bytes)
         if self.pods:
-            counts.append(free.pods // self.pods)
+            times = min(times, free.pods // self.pods)
         if self.other:
-            counts += [_other_free(free, name) // asked for name, asked in self.other.items() if asked]
-        return max(0, min(counts, default=0))
+            counts = [_other_free(free, name) // asked for name, asked in self.other.items() if asked]
+            times = min([times, *counts])
+        return times if times < _MANY else 0
 
 
 def _summed(one: Mapping[str, int], two: Mapping[str, int], sign: int) -> Mapping[str, int]:

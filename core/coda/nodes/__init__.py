@@ -3,7 +3,7 @@
 Read `eligibility`, `label_index` and `free_capacity` first: which nodes accept a pod, and what is free on them. Then
 `node_groups`, `candidates` and `node_search`: nodes that are alike, the best of them, and the search that gangs share.
 `locality` and `preferred_levels` say which gangs wait for nodes that are close together, `bottleneck` which resource is
-in the way. `array_use` adds up what the arrays hold.
+in the way, `shortfall` how that is said. `array_use` adds up what the arrays hold.
 """
 
 from coda.nodes.bottleneck import Bottlenecks

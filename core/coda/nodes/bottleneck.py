@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_free
+from coda.model.resources import CPU, GPUS, MEMORY, PODS, Resources, amount_free, key_of_amount
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 from coda.wording import counted, free_text, listed, plural
@@ -45,7 +45,10 @@ class Bottlenecks:
         self._ranks_without: dict[tuple[RankClass, str], RankTotal] = {}
         self._free: dict[tuple[RankClass, str], RankTotal] = {}
         self._ranks_with: dict[tuple[RankClass, tuple[str, ...]], RankTotal] = {}
-        self._shared: dict[tuple[NodeGroups, Hashable], RankTotal] = {}  # the same by the amounts that are asked for
+        # The same by the nodes and what is asked for: rank classes differ more than these.
+        self._shared: dict[tuple[NodeGroups, Hashable], RankTotal] = {}
+        self._rest_by_key: dict[tuple[NodeGroups, Hashable], RankTotal] = {}
+        self._free_by_name: dict[tuple[NodeGroups, str], RankTotal] = {}
         self._most: dict[tuple[NodeGroups, str, tuple[str, int] | None], MostFree] = {}
 
     def lacking(self, rank_class: RankClass, replicas: int) -> str | None:
@@ -88,9 +91,12 @@ class Bottlenecks:
         """True if all usable nodes together have as much of a resource as the gang needs."""
         total = self._free.get((rank_class, name))
         if total is None:
-            total = self._free[rank_class, name] = RankTotal(
-                rank_class.groups, lambda free: max(0, amount_free(free, name))
-            )
+            groups = rank_class.groups
+            total = self._free_by_name.get((groups, name))
+            if total is None:
+                total = RankTotal(groups, lambda free: max(0, amount_free(free, name)))
+                self._free_by_name[groups, name] = total
+            self._free[rank_class, name] = total
         return total.now() >= rank_class.asked[name] * replicas
 
     def _limit(self, rank_class: RankClass, name: str, beside: str | None = None) -> Limit:
@@ -122,8 +128,12 @@ class Bottlenecks:
         total = self._ranks_without.get((rank_class, name))
         if total is None:
             rest = _without(rank_class.request, name)
-            asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
-            total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
+            key = (rank_class.groups, key_of_amount(rest))
+            total = self._rest_by_key.get(key)
+            if total is None:
+                asks = rest.gpus or rest.cpu_m or rest.memory_bytes or rest.pods or any(rest.other.values())
+                total = RankTotal(rank_class.groups, rest.times_in if asks else lambda _free: _PLENTY)
+                self._rest_by_key[key] = total
             self._ranks_without[rank_class, name] = total
         return total.now()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from coda.model.job import Job
 from coda.model.resources import Resources
 from coda.nodes.node_search import RankClass
 from coda.promises.expected_ends import ExpectedEnds, limit_of
+from coda.promises.node_ends import NodeEnds
 
 
 class EarliestStart(NamedTuple):
@@ -25,21 +26,13 @@ Slot = tuple[float, int]
 
 
 def earliest_start(
-    index: WorldIndex, job: Job, rank_class: RankClass, ends: ExpectedEnds, now_s: float
+    index: WorldIndex, job: Job, rank_class: RankClass, node_ends: NodeEnds, now_s: float
 ) -> EarliestStart | None:
     """Return the nodes where the gang can start first; None if nobody knows when enough jobs end.
 
     Of the nodes that hold ranks in time those that hold most; ties: those that hold them first, then by name. With a
     required level, in the domain where it starts first. O(running jobs + nodes log nodes)."""
-    levels, within = index.capacity.levels, rank_class.within
-    domains = None if within is None else levels[within].domain_by_node
-    index.holdings.watch()
-    slots_by_domain: dict[str, list[Slot]] = {}
-    for number in sorted(rank_class.groups.amount_by_node):
-        domain = "" if domains is None else domains[number]
-        if domain is not None and rank_class.request.times_in(index.capacity.nodes[number].allocatable):
-            slots = slots_by_domain.setdefault(domain, [])
-            slots += _slots(index, rank_class.request, number, job.replicas, ends, now_s)
+    slots_by_domain = _slots_by_domain(index, job, rank_class, node_ends, now_s)
     best: tuple[float, str] | None = None
     for domain, slots in slots_by_domain.items():
         if len(slots) >= job.replicas:
@@ -50,6 +43,41 @@ def earliest_start(
         return None
     start_s, domain = best
     return EarliestStart(_fullest(slots_by_domain[domain], start_s, job.replicas), start_s)
+
+
+def _slots_by_domain(
+    index: WorldIndex, job: Job, rank_class: RankClass, node_ends: NodeEnds, now_s: float
+) -> dict[str, list[Slot]]:
+    """The slots of each domain of the required level; without one, of all nodes.
+
+    Most nodes are alike, so how many ranks an amount holds is found once for each distinct one."""
+    capacity, within = index.capacity, rank_class.within
+    domains = None if within is None else capacity.levels[within].domain_by_node
+    amounts, whole_amounts, free_amounts = capacity.amounts, capacity.whole_amounts, capacity.free_amounts
+    request, most = rank_class.request, job.replicas
+    ranks_by_amount: dict[int, int] = {}
+    slots_by_domain: dict[str, list[Slot]] = {}
+    node_ends.refresh(index)
+    for number in sorted(rank_class.groups.amount_by_node):
+        domain = "" if domains is None else domains[number]
+        if domain is None:
+            continue
+        for amount in (whole_amounts[number], free_amounts[number]):
+            if amount not in ranks_by_amount:
+                ranks_by_amount[amount] = request.times_in(amounts[amount])
+        if not ranks_by_amount[whole_amounts[number]]:
+            continue
+        slots = slots_by_domain.setdefault(domain, [])
+        ranks = min(most, ranks_by_amount[free_amounts[number]])
+        slots += [(now_s, number)] * ranks
+        for end_s, free in node_ends.steps(index, number, now_s):
+            if ranks >= most:
+                break
+            more = min(most, request.times_in(free)) - ranks
+            if more > 0:
+                slots += [(end_s, number)] * more
+                ranks += more
+    return slots_by_domain
 
 
 def _fullest(slots: list[Slot], start_s: float, replicas: int) -> dict[int, int]:
@@ -66,26 +94,6 @@ def _fullest(slots: list[Slot], start_s: float, replicas: int) -> dict[int, int]
         if replicas <= 0:
             break
     return chosen
-
-
-def _slots(
-    index: WorldIndex, request: Resources, number: int, most: int, ends: ExpectedEnds, now_s: float
-) -> Iterator[Slot]:
-    free = index.capacity.free(number)
-    ranks = min(most, request.times_in(free))
-    for _ in range(ranks):
-        yield (now_s, number)
-    leaving = [
-        (ends.end_s(one.job, now_s), one.job.id, one) for one in index.holdings.at(index.capacity.nodes[number].name)
-    ]
-    for end_s, _, holding in sorted(leaving):
-        if ranks >= most or end_s == inf:
-            return
-        free = free + holding.job.request * holding.ranks
-        more = min(most, request.times_in(free)) - ranks
-        for _ in range(more):
-            yield (end_s, number)
-        ranks += max(0, more)
 
 
 def expected_idle(index: WorldIndex, job: Job, start: EarliestStart, ends: ExpectedEnds, now_s: float) -> float:

@@ -26,6 +26,7 @@ class ExpectedEnds:
     def __init__(self, run_times: RunTimes) -> None:
         self._run_times = run_times
         self._known: dict[JobId, _KnownEnd] = {}
+        self.upsets = 0  # how often an answer changed before its time, or answers were forgotten
         self._cautious: dict[tuple[str, str, int, float], tuple[float, float]] = {}  # until when it counts, and seconds
 
     def end_s(self, job: Job, now_s: float) -> float:
@@ -41,9 +42,16 @@ class ExpectedEnds:
         end_s = max(end_s, now_s + 1.0)  # it is over its limit: it ends at any moment
         if len(self._known) > _REMEMBERED:
             self._known.clear()
+            self.upsets += 1
+        elif known is not None and now_s < known.until_s:
+            self.upsets += 1  # it is another attempt
         until_s = now_s + max(_LEAST_S, (_GROWTH - 1.0) * age_s)
         self._known[job.id] = _KnownEnd(job.attempt, end_s, min(until_s, end_s))
         return end_s
+
+    def counts_until_s(self, job: Job) -> float:
+        """Return until when the answer of `end_s` about the job counts, which was given before."""
+        return self._known[job.id].until_s
 
     def cautious_s(self, job: Job, now_s: float) -> float:
         """Return how long a waiting job runs, with caution, if it starts now.

@@ -91,7 +91,7 @@ def _choose(
     """Choose the nodes where the job can start first, if the promise can pay for them; else none."""
     promise.drop()
     promise.review_s = now_s + _pause_s(index)
-    start = earliest_start(index, job, rank_class, book.ends, now_s)
+    start = earliest_start(index, job, rank_class, book.node_ends, now_s)
     if start is None:
         return
     latest_s = latest_start(index, job, start.ranks_by_node, now_s)

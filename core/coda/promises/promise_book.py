@@ -18,6 +18,7 @@ from coda.history.expected_runs import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds
+from coda.promises.node_ends import NodeEnds
 from coda.wording import moment_text
 
 _ROUNDING: Final = 1e-9  # a price is used up when so little of it is left
@@ -123,6 +124,7 @@ class PromiseBook:
     def __init__(self, run_times: RunTimes | None = None) -> None:
         self.run_times = RunTimes() if run_times is None else run_times
         self.ends = ExpectedEnds(self.run_times)
+        self.node_ends = NodeEnds(self.ends)
         self.expected = ExpectedRuns(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
         self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
@@ -132,6 +134,7 @@ class PromiseBook:
         """Return a book with the same promises: what is decided with it leaves this one as it is."""
         book = PromiseBook(self.run_times)
         book.ends, book.expected = self.ends, self.expected
+        book.node_ends = NodeEnds(book.ends)
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book

@@ -85,10 +85,18 @@ class Answering:
         told, now = self._told, {refusal.job: refusal for refusal in refusals}
         self._told = now
         groups: dict[tuple[int, int], list[Refusal]] = {}
+        is_same: dict[tuple[int, int], bool] = {}  # two reasons by identity: thousands of jobs share the same two
         for job, refusal in now.items():
             before = told.get(job)
-            if before is not refusal and before != refusal:
-                groups.setdefault((refusal.generation, id(refusal.reason)), []).append(refusal)
+            if before is refusal:
+                continue
+            if before is not None and before.generation == refusal.generation:
+                pair = (id(before.reason), id(refusal.reason))
+                if pair not in is_same:
+                    is_same[pair] = before.reason == refusal.reason
+                if is_same[pair]:
+                    continue
+            groups.setdefault((refusal.generation, id(refusal.reason)), []).append(refusal)
         gone = [job for job in told if job not in now]
         for start in range(0, len(gone), REFUSALS):
             yield ChangedRefusals(gone=tuple(gone[start : start + REFUSALS]))

@@ -1,0 +1,94 @@
+"""What the nodes have too little of for a gang, and the reason that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from coda.model.decision import WaitCode, WaitReason
+from coda.model.job import Job, JobId
+from coda.model.resources import CPU, GPUS, MEMORY, PODS
+from coda.nodes.bottleneck import Side, sides_texts
+from coda.wording import amounts_text, counted, numbers_of, shortage_text
+
+_CODE_BY_RESOURCE: Final[Mapping[str, WaitCode]] = {
+    GPUS: WaitCode.INSUFFICIENT_GPUS,
+    CPU: WaitCode.INSUFFICIENT_CPU,
+    MEMORY: WaitCode.INSUFFICIENT_MEMORY,
+    PODS: WaitCode.INSUFFICIENT_PODS,
+}
+
+
+class Shortfall(NamedTuple):
+    """What a gang lacks. Equal values give equal reasons. `name`: the bottleneck, if one resource alone is."""
+
+    holders: tuple[JobId, ...]
+    most_in_one_domain: int | None = None  # ranks; set if enough is free in all but in no domain, else the rest is set
+    name: str | None = None
+    scattered: bool = False  # enough of it is free in all
+    sides: tuple[Side, ...] = ()  # which nodes lack what, if more than one resource is short or another one would do
+    ranks: int = 0  # that fit now
+    nodes: int = 0  # that hold a rank now
+    matching: int = 0  # nodes in all
+    blocked: int = 0  # of these
+    avoided: int = 0
+    stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
+
+
+def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
+    """Return the reason of gangs that ask for the same as this job."""
+    return _insufficient(job, shortfall) if shortfall.most_in_one_domain is None else _no_domain_fits(job, shortfall)
+
+
+def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
+    most = shortfall.most_in_one_domain or 0
+    gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
+    return WaitReason(
+        code=WaitCode.NO_DOMAIN_FITS,
+        message=f"{gang}; enough is free in all, but no {job.within} can hold more than {most} of them now",
+        numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
+        holders=shortfall.holders,
+    )
+
+
+def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
+    name = shortfall.name
+    clauses = [_want_text(job, shortfall.nodes, shortfall.matching, shortfall.ranks)]
+    kind = "usable" if shortfall.blocked or shortfall.avoided else "matching"
+    if shortfall.sides:
+        clauses += sides_texts(shortfall.sides, kind)
+    elif name is not None:
+        clauses.append(shortage_text(name, scattered=shortfall.scattered))
+    elif kind == "matching":
+        clauses.append("enough of each resource is free, but not on the same nodes")
+    if shortfall.blocked:
+        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
+    if shortfall.avoided:
+        clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
+    if shortfall.stuck:
+        who = counted(shortfall.stuck, "training job")
+        clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
+    if not shortfall.holders and kind == "matching" and name is not None:
+        clauses.append("pods outside Coda hold the rest")
+    return WaitReason(
+        code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
+        message="; ".join(clauses),
+        numbers=numbers_of(
+            ranks=job.replicas,
+            ranks_with_room=shortfall.ranks,
+            nodes_with_room=shortfall.nodes,
+            nodes_matching=shortfall.matching,
+        ),
+        holders=shortfall.holders,
+    )
+
+
+def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:
+    each = amounts_text(job.request)
+    of_all = f"of {matching} matching nodes" if matching > 1 else "the only matching node"
+    if job.replicas == 1:
+        lack = f"none {of_all} has that now" if matching > 1 else f"{of_all} does not have that now"
+        return f"needs {each} free on one node; {lack}"
+    some = f"{nodes or 'none'} {of_all}" if matching > 1 else of_all
+    held = counted(ranks, "rank") if ranks else "any" if matching > 1 else "none"
+    return f"needs {counted(job.replicas, 'rank')} of {each} each; {some} can hold {held} now"
