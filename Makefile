@@ -9,6 +9,8 @@
 #   image                     a part's container image as an OCI archive, without Docker, and its bill of materials
 #                             (CycloneDX): PART=operator|extender|agent OUT=dist/coda-operator.tar
 #   oci-images                the same for all three, in dist/
+#   framework                 what a container that shares a GPU gets: libcodagpu.so and its Python half, in OUT (dist/framework)
+#   torch                     real torch over make-believe CUDA, for the tests of framework/: 4 GB (VERSIONS="2.15.0")
 #   kind-up kind-down         a cluster of containers with Coda, pretended GPUs and demo jobs (docker, kind, kubectl, helm)
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
@@ -54,7 +56,7 @@ E2E_TESTS = $(E2E_LONG) $(filter-out $(E2E_LONG) tests/realnode/%,$(sort \
 # Every program that a test starts would else compile all of its modules again, and every worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
+.PHONY: framework torch demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -92,6 +94,12 @@ oci-images: $(READY)
 
 agent-image:
 	@$(MAKE) --no-print-directory image PART=agent
+
+framework: $(READY)
+	@$(BIN)/python -m coda_lab.programs.gpu_library $(or $(OUT),dist/framework)
+
+torch: $(READY)
+	@$(BIN)/python -m coda_lab.emulators.cuda $(VERSIONS)
 
 native: $(READY)
 	@$(BIN)/python -m coda_lab.programs.compiled_core
@@ -159,6 +167,8 @@ verify: kube helm
 	$(MAKE) --no-print-directory hostile OUT=$(REPORTS)/hostile.json
 	@echo "==> the long versions of tests on a local control plane"
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
+	$(MAKE) --no-print-directory torch
+	CODA_LONG=1 $(BIN)/pytest -v --durations=10 tests/framework
 	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 	$(MAKE) --no-print-directory realnode
 

@@ -26,6 +26,7 @@ from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
+from coda_agent.sharing import SharedGpus
 from coda_agent.throttling import Eliminator, Restoration, window_from
 from coda_agent.throttling.followed_pods import worth_by_pod
 from coda_agent.tuning import Tuner
@@ -84,6 +85,7 @@ class Loop:
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
+        self._sharing = SharedGpus.from_settings(settings) if settings.sharing and not node.reads_only else None
         self._stops = StopTeller()
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
 
@@ -102,6 +104,8 @@ class Loop:
 
         Raises Outage, after undoing, where only a new process helps: a round hangs, or the GPU library is outdated."""
         try:
+            if self._sharing is not None:
+                self._sharing.start()
             while not stopping.is_set():
                 began_s = time.monotonic()
                 senses = await _finished(asyncio.ensure_future(self.round()), stopping)
@@ -145,6 +149,8 @@ class Loop:
             problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
         problems += await self._tell_stops(local, senses.at)
         problems += await self._follow_progress(local, senses.at)
+        if self._sharing is not None:
+            problems += self._sharing.round(senses, local)
         self._log_problems(problems)
         self._profile_writer.write_profile(senses, self._tuner.reports)
 
@@ -162,6 +168,8 @@ class Loop:
 
     async def end(self) -> None:
         """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
+        if self._sharing is not None:
+            self._sharing.stop()
         await self._writes.cancel()
         await self._tuner.cancel()
         self._thread.end()

@@ -19,7 +19,7 @@ from coda_agent.gpus import GpuReading, Health, LibraryState, Moment, Snapshot
 from coda_agent.gpus.allocations import GpuPlace, Grant, PodName, with_claims
 from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.pod_resources import Listing, PodResources
-from coda_agent.gpus.processes import ProcessOwners, users_of
+from coda_agent.gpus.processes import GpuUser, ProcessOwners, users_of
 from coda_agent.host import Files
 from coda_agent.resctrl import MemoryTraffic, TrafficMeter
 
@@ -44,6 +44,7 @@ class Senses:
     gpus: Snapshot
     ownerships: tuple[Ownership, ...] = ()
     grants: tuple[Grant, ...] = ()
+    users: Mapping[str, Sequence[GpuUser]] = field(default_factory=dict)  # by UUID of a GPU or slice
     traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, CpuRates] = field(default_factory=dict)
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
@@ -113,11 +114,13 @@ class Sensor:
         running = frozenset(pod.uid for pod in local if pod.runs)
         listing = self.pod_resources.listing(now.monotonic_s, running) if snapshot.readings else Listing()
         problems += [listing.why] if listing.why else []
+        users = users_of(snapshot.readings, self.owners) if snapshot.readings else {}
         return Senses(
             at=now,
             gpus=snapshot,
-            ownerships=self._find_owners(snapshot, listing, local, claims or Claims()),
+            ownerships=self._find_owners(snapshot, listing, local, claims or Claims(), users),
             grants=listing.grants,
+            users=users,
             traffic=traffic,
             cpu_by_pod=cpu_by_pod,
             cgroup_by_pod=cgroups,
@@ -126,7 +129,12 @@ class Sensor:
         )
 
     def _find_owners(
-        self, snapshot: Snapshot, listing: Listing, local: Sequence[LocalPod], claims: Claims
+        self,
+        snapshot: Snapshot,
+        listing: Listing,
+        local: Sequence[LocalPod],
+        claims: Claims,
+        users: Mapping[str, Sequence[GpuUser]],
     ) -> tuple[Ownership, ...]:
         if not snapshot.readings:
             return ()
@@ -134,7 +142,7 @@ class Sensor:
             gpus=[reading.gpu for reading in snapshot.readings],
             grants=with_claims(listing.grants, _by_name(claims, local)),
             pods=[NodePod(uid=pod.uid, namespace=pod.namespace, name=pod.name, is_finished=pod.ended) for pod in local],
-            users=users_of(snapshot.readings, self.owners),
+            users=users,
             uuid_by_claim=claims.uuid_by_device,
         )
         return find_owners(evidence)

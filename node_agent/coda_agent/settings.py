@@ -42,6 +42,9 @@ class Settings(ProgramSettings):
     progress_s: float = Field(default=30.0, ge=1)  # between two looks at a job's progress, and so between two writes
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
     calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s
+    sharing: bool = False  # pace and limit the jobs with a seat on a GPU, beside the one that the GPU was given to
+    sharing_socket: Path = Path("/run/coda/agent.sock")  # where jobs connect; a hostPath
+    sharing_hold_s: float = Field(default=60.0, gt=0, le=3600)  # how long they keep their pace without the agent
     window_s: float = Field(default=CoreSearchConfig().window_s, gt=0)  # of one tuning measurement
     settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts
     contention_window_s: float = Field(default=1.0, gt=0)  # between two looks at bandwidth and utilisation

@@ -78,7 +78,7 @@ def _orders(gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState
 
 
 def _share(uid: str, memory: MemoryState, pace: PaceState) -> int:
-    """A job that must give memory back reaches the end of its mini-batch first; one without memory stands still."""
-    if uid in memory.hurried:
-        return FULL_SHARE
-    return 0 if uid in memory.misfits else pace.share_of_each
+    """One without memory stands still; one that must give memory back reaches the end of its mini-batch first."""
+    if uid in memory.misfits:
+        return 0
+    return FULL_SHARE if uid in memory.hurried else pace.share_of_each

@@ -1,0 +1,78 @@
+"""Waits for `import torch`, without importing it, and joins in before and after it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coda_torch.job import Job
+
+job: Job | None = None
+"""This process's; None before torch is there, or if it cannot be controlled."""
+
+
+class _TorchFinder:
+    """Stands first in `sys.meta_path` until torch is looked for."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return torch's own spec, with a loader that also prepares the job; None for other names."""
+        if name != "torch":
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            _guarded(_before)
+            run(module)
+            _guarded(_after, module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def wait_for_torch() -> None:
+    """Join in when this process imports torch."""
+    if "torch" not in sys.modules:
+        sys.meta_path.insert(0, _TorchFinder())
+
+
+def _before() -> None:
+    global job
+    from coda_torch.job import Job
+    from coda_torch.library import Library
+    from coda_torch.memory import without_bypasses
+
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        if os.environ.get(name):
+            os.environ[name] = without_bypasses(os.environ[name])
+    job = Job(Library.find(os.environ.get("CODA_LIBRARY", "")), os.environ["CODA_SOCKET"])
+
+
+def _after(torch: Any) -> None:
+    if job is not None:
+        job.join(torch)
+
+
+def _guarded(do: Any, *arguments: Any) -> None:
+    global job
+    try:
+        do(*arguments)
+    except Exception as error:
+        job = None
+        say(f"this process is not controlled: {error!r}")
+
+
+def say(sentence: str) -> None:
+    """One line on stderr, whatever has become of it."""
+    try:
+        sys.stderr.write(f"coda: {sentence}\n")
+    except Exception:
+        return

@@ -1,0 +1,290 @@
+"""This process as a job on shared GPUs: what happens at the end of a mini-batch, and what an order changes."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+from typing import Any
+
+from coda_torch.injection import say
+from coda_torch.library import ALL_DEVICES, DEVICES, FULL_SHARE, Library
+from coda_torch.link import Link
+from coda_torch.memory import DeviceUse, Memory
+from coda_torch.orders import PROTOCOL, Order, order_from
+from coda_torch.steps import StepClock
+
+REPORT_S, BEAT_S = 0.5, 5.0
+FLOOR_SHARE = 50
+"""Thousandths of the speed once nobody watches the job beside us."""
+
+FEW_LAUNCHES, FEW_STEPS = 20, 10
+"""So few kernels a step, so many steps long: the code launches past the library, and is paused per step."""
+
+LONGEST_PAUSE_S = 10.0
+
+
+class Job:
+    """One process. `join` puts it into torch; from then on nothing here raises into the script."""
+
+    def __init__(self, library: Library | None, path: str) -> None:
+        self._library = library
+        self._path = path
+        self._torch: Any = None
+        self._memory: Memory | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Also in a forked child: a worker of a DataLoader is not the job, and has no GPU."""
+        self._link: Link | None = None
+        self._clock = StepClock()
+        self._orders: dict[int, Order] = {}  # by device, -1: all
+        self._uuids: dict[int, str] = {}
+        self._waiting: Order | None = None  # its limit is not reached yet
+        self._waiting_since_s = 0.0
+        self._reported_s = self._told_s = 0.0
+        self._seq = 0
+        self._few_steps, self._last_launches = 0, 0
+        self._by_step = self._library is None
+        self._ordered_s = 0.0
+        self._is_broken = False
+
+    def join(self, torch: Any) -> None:
+        """Put hooks into torch, once. The socket waits until CUDA is used."""
+        from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook  # type: ignore[import-not-found]
+
+        self._torch = torch
+        self._memory = Memory(self._library, torch)
+        register_optimizer_step_post_hook(self._optimizer_stepped)
+        plain_zero_grad = Optimizer.zero_grad
+
+        @functools.wraps(plain_zero_grad)
+        def zero_grad(optimizer: Any, *values: Any, **named: Any) -> Any:
+            done = plain_zero_grad(optimizer, *values, **named)
+            self._guarded(self._gradients_gone)
+            return done
+
+        zero_grad._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch's own
+        Optimizer.zero_grad = zero_grad
+        os.register_at_fork(after_in_child=self._forget)
+        torch.cuda._lazy_call(lambda: self._guarded(self._begin))
+
+    def step_ended(self) -> None:
+        """A mini-batch has ended; `coda_torch.step` calls it."""
+        self._guarded(self._step)
+
+    # In the script's thread.
+
+    def _guarded(self, do: Any, *values: Any) -> None:
+        if self._is_broken:
+            return
+        try:
+            do(*values)
+        except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        self._is_broken = True
+        say(f"control of this process ends here: {error!r}")
+        try:
+            if self._library is not None:
+                self._library.pace(ALL_DEVICES, FULL_SHARE, 0, 0.0, 0.0, FULL_SHARE)
+            if self._link is not None:
+                self._link.send({"v": PROTOCOL, "type": "hello", "control": "none"})
+        except Exception:
+            return
+
+    def _begin(self) -> None:
+        """CUDA is there: from now on there is something to control."""
+        if self._link is not None:
+            return
+        self._link = Link(self._path, self._greeting, self._obey_packet, self._idle)
+        atexit.register(self._link.end)
+        self._link.start()
+
+    def _optimizer_stepped(self, optimizer: Any, _values: Any, _named: Any) -> None:
+        if not self._is_broken and self._link is not None and self._clock.is_boundary(optimizer):
+            self._guarded(self._step)
+
+    def _gradients_gone(self) -> None:
+        if self._link is not None and self._memory is not None:
+            self._memory.at_boundary(is_step=False)
+
+    def _step(self) -> None:
+        link, memory = self._link, self._memory
+        if link is None or memory is None:
+            return
+        took_s = self._clock.tick()
+        if memory.at_boundary(is_step=True):
+            self._report_done()
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= REPORT_S or (took_s is not None and self._clock.is_outlier(took_s)):
+            self._report(now_s)
+        if self._by_step and took_s is not None:
+            self._pause(took_s)
+
+    def _report(self, now_s: float) -> None:
+        assert self._memory is not None
+        assert self._link is not None
+        uses = self._memory.uses()
+        self._reported_s = self._told_s = now_s
+        self._seq += 1
+        steps = self._clock.take()
+        launches = uses[0].launches if uses else 0
+        self._look_for_compiled_code(launches - self._last_launches, len(steps))
+        self._last_launches = launches
+        self._link.send(
+            {
+                "v": PROTOCOL,
+                "type": "steps",
+                "seq": self._seq,
+                "count": self._clock.count,
+                "s": [round(one, 6) for one in steps],
+                "control": self._control(),
+                "launches": launches,
+                "gpus": [self._described(use) for use in uses],
+            }
+        )
+
+    def _look_for_compiled_code(self, launches: int, steps: int) -> None:
+        if self._by_step or not steps or not self._is_paced():
+            return
+        self._few_steps = self._few_steps + steps if launches < FEW_LAUNCHES * steps else 0
+        if self._few_steps >= FEW_STEPS and self._library is not None:
+            self._by_step = True
+            self._library.pace(ALL_DEVICES, FULL_SHARE, 0, 0.0, 0.0, FULL_SHARE)
+            say("kernels are launched past libcodagpu: the process pauses after each mini-batch instead")
+
+    def _pause(self, took_s: float) -> None:
+        """After the GPU has done its work: a pause that is filled by queued kernels is none."""
+        if self._share() >= FULL_SHARE:
+            return
+        self._torch.cuda.current_stream().synchronize()
+        began_s = time.monotonic()
+        while True:
+            share = self._share()
+            pause_s = min(LONGEST_PAUSE_S, took_s * (FULL_SHARE / share - 1)) if share else LONGEST_PAUSE_S
+            left_s = pause_s - (time.monotonic() - began_s)
+            if left_s <= 0:
+                break
+            time.sleep(min(0.05, left_s))
+        self._clock.restart()
+
+    def _share(self) -> int:
+        """The smallest of all GPUs; the floor once nobody has renewed it."""
+        shares = [FULL_SHARE]
+        for order in list(self._orders.values()):
+            held = not order.hold_s or time.monotonic() - self._ordered_s < order.hold_s
+            shares.append(order.share if held else FLOOR_SHARE)
+        return min(shares)
+
+    def _is_paced(self) -> bool:
+        return any(order.share < FULL_SHARE for order in self._orders.values())
+
+    # In the listener's thread.
+
+    def _greeting(self) -> dict[str, Any]:
+        cuda = self._torch.cuda
+        return {
+            "v": PROTOCOL,
+            "type": "hello",
+            "torch": str(self._torch.__version__),
+            "rank": os.environ.get("RANK"),
+            "local": os.environ.get("LOCAL_RANK"),
+            "devices": [self._uuid(device) for device in range(min(DEVICES, cuda.device_count()))],
+            "control": self._control(),
+        }
+
+    def _obey_packet(self, packet: bytes) -> None:
+        try:
+            order = order_from(packet)
+        except (ValueError, UnicodeDecodeError) as error:
+            say(f"an order is not understood: {error}")
+            return
+        if order is not None:
+            self._guarded(self._obey, order)
+
+    def _obey(self, order: Order) -> None:
+        assert self._memory is not None
+        device = self._index(order.gpu)
+        if device is None:
+            return
+        before = self._orders.get(device)
+        self._orders[device] = order
+        self._ordered_s = time.monotonic()
+        if self._library is not None and not self._by_step:
+            self._library.pace(
+                device, order.share, order.launches, order.chunk_s, order.hold_s, min(FLOOR_SHARE, order.share or 50)
+            )
+        limits = (order.device_bytes, order.host_bytes)
+        same = before is not None and limits == (before.device_bytes, before.host_bytes)
+        if same and not order.drain:
+            return
+        self._memory.set_limit(device, order.device_bytes, order.host_bytes)
+        self._waiting, self._waiting_since_s = order, self._ordered_s
+        self._memory.begin_to_move()
+        limit = order.device_bytes
+        uses = self._memory.uses()
+        if not any(use.host_bytes or (limit is not None and use.device_bytes > limit) for use in uses):
+            self._report_done()
+
+    def _idle(self) -> None:
+        if self._library is not None and self._torch.cuda.is_initialized():
+            self._guarded(self._library.tidy)
+        now_s = time.monotonic()
+        if self._memory is not None and self._link is not None and now_s - self._told_s >= BEAT_S:
+            self._told_s = now_s
+            uses = self._memory.uses()
+            self._seq += 1
+            beat = {"v": PROTOCOL, "type": "beat", "seq": self._seq, "control": self._control()}
+            self._link.send({**beat, "gpus": [self._described(use) for use in uses]})
+
+    # In either.
+
+    def _report_done(self) -> None:
+        order, self._waiting = self._waiting, None
+        if order is None or self._memory is None or self._link is None:
+            return
+        uses = self._memory.uses()
+        self._link.send(
+            {
+                "v": PROTOCOL,
+                "type": "done",
+                "id": order.id,
+                "ms": round(1e3 * (time.monotonic() - self._waiting_since_s), 1),
+                "gpus": [self._described(use) for use in uses],
+            }
+        )
+
+    def _control(self) -> str:
+        if self._is_broken or self._memory is None:
+            return "none"
+        if self._memory.by_fraction:
+            return "fraction"
+        return "step" if self._by_step else "full"
+
+    def _described(self, use: DeviceUse) -> dict[str, Any]:
+        return {
+            "gpu": self._uuid(use.device),
+            "device": use.device_bytes,
+            "host": use.host_bytes,
+            "reserve": use.reserve_bytes,
+            "floor": use.floor_bytes,
+            "refusals": use.refusals,
+            "busy_ns": use.busy_ns,
+            "idle_ns": use.idle_ns,
+        }
+
+    def _uuid(self, device: int) -> str:
+        known = self._uuids.get(device)
+        if known is None:
+            uuid = str(getattr(self._torch.cuda.get_device_properties(device), "uuid", ""))
+            known = self._uuids[device] = "GPU-" + uuid if uuid and not uuid.startswith("GPU-") else uuid
+        return known
+
+    def _index(self, gpu: str) -> int | None:
+        if not gpu:
+            return ALL_DEVICES
+        count = min(DEVICES, self._torch.cuda.device_count())
+        return next((device for device in range(count) if self._uuid(device) == gpu), None)

@@ -1,0 +1,99 @@
+"""The socket to the coordinator on the node: one connection per process, a thread that hears, sends that never wait."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import threading
+import time
+from typing import Any, Callable, Mapping
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+PACKET = 65536
+IDLE_S = 1.0
+
+
+class Link:
+    """Connects, hears, and connects again, for as long as the process lives. Nothing here raises.
+
+    greet: what to say first; obey: called with each packet; idle: called about once a second"""
+
+    def __init__(
+        self, path: str, greet: Callable[[], Mapping[str, Any]], obey: Callable[[bytes], None], idle: Callable[[], None]
+    ) -> None:
+        self._path = path
+        self._greet, self._obey, self._idle = greet, obey, idle
+        self._socket: socket.socket | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="coda", daemon=True)
+
+    def start(self) -> None:
+        """Start to listen."""
+        self._thread.start()
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Send, or lose it: a full or dead socket must not cost time. True if it went out."""
+        connection = self._socket
+        if connection is None:
+            return False
+        try:
+            connection.send(json.dumps(message, separators=(",", ":")).encode(), socket.MSG_DONTWAIT)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def end(self) -> None:
+        """Stop before the interpreter does: it must not find this thread inside of torch."""
+        self._ending.set()
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        wait_s = FIRST_WAIT_S
+        while not self._ending.is_set():
+            connection = self._connect()
+            if connection is not None:
+                wait_s = FIRST_WAIT_S
+                self._listen(connection)
+                self._socket = None
+                connection.close()
+            self._rest(wait_s)
+            wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
+
+    def _connect(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(self._path)
+            connection.send(json.dumps(self._greet()).encode())
+        except (OSError, ValueError):
+            connection.close()
+            return None
+        self._socket = connection
+        return connection
+
+    def _listen(self, connection: socket.socket) -> None:
+        looked_s = time.monotonic()
+        while not self._ending.is_set():
+            try:
+                if select.select([connection], [], [], IDLE_S)[0]:
+                    packet = connection.recv(PACKET)
+                    if not packet:
+                        return
+                    self._obey(packet)
+            except (OSError, ValueError):
+                return
+            if time.monotonic() - looked_s >= IDLE_S:
+                looked_s = time.monotonic()
+                self._idle()
+
+    def _rest(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while not self._ending.wait(min(IDLE_S, max(0.0, end_s - time.monotonic()))):
+            self._idle()
+            if time.monotonic() >= end_s:
+                return

@@ -1,0 +1,166 @@
+"""One round: reports of the processes and the grants in, orders out. No socket here, and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coda.sharing.config import GIB, SharingConfig
+from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
+from coda.sharing.memory_limits import MemoryControl, MemoryReport, MemoryUse
+from coda.sharing.pace_control import PaceReport, slowdown
+from coda_agent.sharing.members import Process, use_of
+from coda_agent.sharing.messages import Message
+from coda_agent.sharing.units import SharedGpu, Unit, units_of
+
+CHUNK_S, CHUNK_SHARE = 0.005, 0.05
+"""A neighbour's kernels may delay the guaranteed job by 5 ms, and by 5 % of its mini-batch. Our choice."""
+
+LEAST_CHUNK_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOrder:
+    """What one process may have of one GPU. `hold_s`: 0 for ever; `chunk_s`: its longest turn between two pauses."""
+
+    gpu: str
+    share: int
+    device_bytes: int | None
+    alone: bool
+    drain: bool
+    hold_s: float
+    chunk_s: float
+
+
+@dataclass(slots=True)
+class _Peer:
+    pod_uid: str
+    process: Process
+
+
+class Coordinator:
+    """Remembers the processes and the units from round to round."""
+
+    def __init__(self, config: SharingConfig, *, hold_s: float = 60.0, context_bytes: int = GIB) -> None:
+        """`hold_s`: how long an opportunistic job keeps its share without us.
+
+        `context_bytes`: what each process needs on a card beside its tensors. Our choice: 1 GiB."""
+        self._config = config
+        self._hold_s = hold_s
+        self._context_bytes = context_bytes
+        self._peers: dict[Hashable, _Peer] = {}
+        self._states: dict[str, UnitState] = {}
+        self._round_s: float | None = None
+        self.problems: tuple[str, ...] = ()
+
+    def join(self, peer: Hashable, pod_uid: str) -> None:
+        """A process of a pod has connected."""
+        self._peers[peer] = _Peer(pod_uid, Process())
+
+    def leave(self, peer: Hashable) -> None:
+        """Its connection has ended."""
+        self._peers.pop(peer, None)
+
+    def take(self, peer: Hashable, message: Message, now_s: float) -> None:
+        """Remember what a process says of itself."""
+        known = self._peers.get(peer)
+        if known is not None:
+            known.process.take(message, now_s)
+
+    def round(self, gpus: Sequence[SharedGpu], now_s: float) -> Mapping[Hashable, tuple[GpuOrder, ...]]:
+        """Return what every process may have now, by peer. Units without a pod are forgotten.
+
+        Only reports since the last round count, and only of GPUs that the kubelet gave to the pod."""
+        span_s = 0.0 if self._round_s is None else max(0.0, now_s - self._round_s)
+        self._round_s = now_s
+        before, self._states = self._states, {}
+        orders: dict[Hashable, list[GpuOrder]] = {}
+        problems: list[str] = []
+        for unit in units_of(gpus):
+            report = self._report_of(unit, span_s)
+            state, decided = coordinate(before.get(unit.key, UnitState()), report, now_s, self._config)
+            self._states[unit.key] = state
+            problems += _problems_of(report)
+            for order in decided:
+                for peer, one in self._addressed(order, unit, state, _keeps_all(order, report)):
+                    orders.setdefault(peer, []).append(one)
+        for peer in self._peers.values():
+            peer.process.steps.clear()
+            peer.process.counted = peer.process.count
+        self.problems = tuple(problems)
+        return {peer: tuple(found) for peer, found in orders.items()}
+
+    def share_of(self, key: str) -> tuple[str, int, float | None, int]:
+        """Return a unit's phase, share, slowdown of its guaranteed job, and how often it backed off; for reports."""
+        pace = self._states[key].pace
+        return pace.phase.value, pace.share if pace.is_shared else 1000, slowdown(pace), pace.backoffs
+
+    def _report_of(self, unit: Unit, span_s: float) -> UnitReport:
+        steps = self._steps_of(unit.guaranteed)
+        pace = PaceReport(guaranteed=unit.guaranteed, opportunistic=unit.opportunistic, steps=steps)
+        return UnitReport(pace=pace, memory_by_gpu={gpu.uuid: self._memory_of(gpu, span_s) for gpu in unit.gpus})
+
+    def _memory_of(self, gpu: SharedGpu, span_s: float) -> MemoryReport:
+        first = gpu.guaranteed
+        return MemoryReport(
+            total_bytes=gpu.memory_bytes,
+            guaranteed=None if first is None else self._use_of(first, gpu, span_s),
+            opportunistic=tuple(self._use_of(uid, gpu, span_s) for uid in gpu.opportunistic),
+        )
+
+    def _use_of(self, uid: str, gpu: SharedGpu, span_s: float) -> MemoryUse:
+        return use_of(
+            uid,
+            gpu.uuid,
+            [peer.process for peer in self._peers.values() if peer.pod_uid == uid],
+            context_bytes=self._context_bytes,
+            seen_bytes=gpu.seen_bytes.get(uid, 0),
+            span_s=span_s,
+        )
+
+    def _steps_of(self, uid: str | None) -> tuple[float, ...]:
+        """The ranks of a job step together: the one that said most is its clock."""
+        said = [peer.process.steps for peer in self._peers.values() if peer.pod_uid == uid]
+        return max((tuple(steps) for steps in said), key=len, default=())
+
+    def _addressed(
+        self, order: SharingOrder, unit: Unit, state: UnitState, keeps_all: bool
+    ) -> list[tuple[Hashable, GpuOrder]]:
+        """An order for a pod, divided among its processes on that GPU. `keeps_all`: its limit would end it."""
+        peers = [peer for peer, known in self._peers.items() if known.pod_uid == order.uid]
+        here = [peer for peer in peers if order.gpu in self._peers[peer].process.claims] or peers
+        limit = None if keeps_all else order.device_bytes
+        base_s = state.pace.base_s
+        one = GpuOrder(
+            gpu=order.gpu,
+            share=order.share,
+            device_bytes=None if limit is None else limit // max(1, len(here)),
+            alone=order.alone,
+            drain=order.drain,
+            hold_s=0.0 if order.uid == unit.guaranteed else self._hold_s,
+            chunk_s=CHUNK_S if base_s is None else min(CHUNK_S, max(LEAST_CHUNK_S, CHUNK_SHARE * base_s)),
+        )
+        if order.uid == unit.guaranteed:
+            one = replace(one, share=1000, device_bytes=None)  # whatever happens, nothing ever limits it
+        newcomer = replace(one, device_bytes=None)  # any limit might end it: it is only paced
+        return [(peer, one if self._peers[peer].process.is_known else newcomer) for peer in peers]
+
+
+def _keeps_all(order: SharingOrder, report: UnitReport) -> bool:
+    """True for a job without host memory whose peak does not fit: a limit would not move it, but make it fail.
+
+    It stands still with what it has, until somebody moves it."""
+    uses = report.memory_by_gpu[order.gpu].opportunistic
+    use = next((use for use in uses if use.uid == order.uid), None)
+    if use is None or order.device_bytes is None or use.control is MemoryControl.FULL:
+        return False
+    return order.device_bytes < use.peak_bytes
+
+
+def _problems_of(report: UnitReport) -> list[str]:
+    return [
+        f"the pod with uid {use.uid} shares {gpu} and cannot be controlled: it is not connected, or says so"
+        for gpu, memory in report.memory_by_gpu.items()
+        for use in memory.opportunistic
+        if use.control is MemoryControl.NONE and memory.guaranteed is not None
+    ]

@@ -1,0 +1,204 @@
+"""The socket on the node. Who is who is asked of the kernel: never of the message.
+
+A process gets 20 messages a second; beyond that it is not read, so that its own sends fail and we do nothing. Packets
+that are too large or make no sense are counted; after a hundred of them the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from coda.errors import InvalidInput
+from coda_agent.sharing.messages import MOST_BYTES, Message, message_from
+
+log = logging.getLogger(__name__)
+
+RATE_PER_S: Final = 20.0
+BURST: Final = 40.0
+MOST_FAULTS: Final = 100
+MOST_PER_POD: Final = 64
+MOST_CONNECTIONS: Final = 1024
+_PEER_PIDFD: Final = 77
+"""SO_PEERPIDFD, from Linux 6.5 on; Python has no name for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One connection. `pod_uid`: by the cgroup of the process that connected."""
+
+    connection: socket.socket
+    pid: int
+    pod_uid: str
+    tokens: float = BURST
+    filled_s: float = 0.0
+    faults: int = 0
+
+
+class SharingServer:
+    """Accepts processes of pods, reads what they say, and sends orders that never wait."""
+
+    def __init__(
+        self,
+        path: Path,
+        pod_uid_of: Callable[[int], str | None],
+        *,
+        joined: Callable[[Peer], None],
+        heard: Callable[[Peer, Message], None],
+        left: Callable[[Peer], None],
+    ) -> None:
+        """`pod_uid_of`: by pid; None: it belongs to no pod, and is refused."""
+        self._path = path
+        self._pod_uid_of = pod_uid_of
+        self._joined, self._heard, self._left = joined, heard, left
+        self._socket: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.peers: set[Peer] = set()
+        self.refused = 0
+        self.faults = 0
+
+    def start(self) -> None:
+        """Listen. Raises InvalidInput if the path cannot be used."""
+        self._loop = asyncio.get_running_loop()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)  # an earlier agent's
+            listening.bind(str(self._path))
+            self._path.chmod(0o666)  # containers run as any user; the kernel tells the pod
+            listening.listen(128)
+        except OSError as error:
+            listening.close()
+            raise InvalidInput(f"{self._path}: no socket can be made there ({error.strerror})") from error
+        self._socket = listening
+        self._loop.add_reader(listening, self._accept)
+
+    def stop(self) -> None:
+        """Close everything. The processes keep their last orders for a while."""
+        if self._socket is not None and self._loop is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._path.unlink(missing_ok=True)
+        for peer in tuple(self.peers):
+            self._drop(peer)
+
+    def send(self, peer: Peer, message: Mapping[str, Any]) -> bool:
+        """Send, or not: a process that does not read must not hold anybody up. True if it went out."""
+        try:
+            peer.connection.send(json.dumps(message, separators=(",", ":")).encode(), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._drop(peer)
+            return False
+        return True
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        assert self._loop is not None
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:  # it is gone again, or there are no descriptors left
+            return
+        peer = self._identified(connection)
+        if peer is None:
+            self.refused += 1
+            connection.close()
+            return
+        connection.setblocking(False)
+        peer.filled_s = self._loop.time()
+        self.peers.add(peer)
+        self._joined(peer)
+        self._loop.add_reader(connection, self._read, peer)
+
+    def _identified(self, connection: socket.socket) -> Peer | None:
+        pid, _uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        uid = self._pod_uid_of(pid) if pid > 0 else None
+        if uid is None or _has_ended(connection):
+            return None
+        of_pod = sum(peer.pod_uid == uid for peer in self.peers)
+        if of_pod >= MOST_PER_POD or len(self.peers) >= MOST_CONNECTIONS:
+            return None
+        return Peer(connection=connection, pid=pid, pod_uid=uid)
+
+    def _read(self, peer: Peer) -> None:
+        assert self._loop is not None
+        if not self._may_speak(peer):
+            return
+        try:
+            packet, _, flags, _ = peer.connection.recvmsg(MOST_BYTES + 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(peer)
+            return
+        if not packet:
+            self._drop(peer)
+            return
+        try:
+            if flags & socket.MSG_TRUNC:
+                raise InvalidInput(f"a message has more than {MOST_BYTES} bytes")
+            message = message_from(packet)
+        except InvalidInput as error:
+            self._count_fault(peer, error)
+            return
+        if message is not None:
+            self._heard(peer, message)
+
+    def _may_speak(self, peer: Peer) -> bool:
+        """Take a token; without one do not read this process for a moment."""
+        assert self._loop is not None
+        now_s = self._loop.time()
+        peer.tokens = min(BURST, peer.tokens + RATE_PER_S * (now_s - peer.filled_s))
+        peer.filled_s = now_s
+        if peer.tokens >= 1:
+            peer.tokens -= 1
+            return True
+        self._loop.remove_reader(peer.connection)
+        self._loop.call_later(1 / RATE_PER_S, self._read_again, peer)
+        return False
+
+    def _read_again(self, peer: Peer) -> None:
+        if peer in self.peers and self._loop is not None:
+            self._loop.add_reader(peer.connection, self._read, peer)
+
+    def _count_fault(self, peer: Peer, error: InvalidInput) -> None:
+        self.faults += 1
+        peer.faults += 1
+        if peer.faults == 1:
+            log.warning("process %d of the pod with uid %s: %s", peer.pid, peer.pod_uid, error)
+        if peer.faults >= MOST_FAULTS:
+            log.warning("process %d of the pod with uid %s is cut off: it talks nonsense", peer.pid, peer.pod_uid)
+            self._drop(peer)
+
+    def _drop(self, peer: Peer) -> None:
+        if peer not in self.peers:
+            return
+        self.peers.discard(peer)
+        if self._loop is not None:
+            self._loop.remove_reader(peer.connection)
+        peer.connection.close()
+        self._left(peer)
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """True if the process that connected is gone: its pid may be another pod's by now. False on older kernels."""
+    pidfd = -1
+    with contextlib.suppress(OSError):
+        pidfd = connection.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
+    if pidfd < 0:
+        return False
+    try:
+        return bool(select.select([pidfd], [], [], 0)[0])
+    finally:
+        os.close(pidfd)

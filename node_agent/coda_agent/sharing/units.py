@@ -1,0 +1,109 @@
+"""Who is on which GPU in which role, by the kubelet's grants: a whole GPU is guaranteed, a seat is opportunistic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from coda_agent.cluster import LocalPod
+from coda_agent.gpus import GpuReading
+from coda_agent.gpus.allocations import Grant, places_of
+from coda_agent.gpus.processes import GpuUser
+
+SEAT_PREFIX = "coda.scheduler/gpu-"
+"""Resources of the seats of one GPU each: `coda.scheduler/gpu-0`, device ids `<uuid>::<seat>`."""
+
+
+class Role(Enum):
+    """What a pod is on a GPU."""
+
+    GUARANTEED = "Guaranteed"
+    OPPORTUNISTIC = "Opportunistic"
+
+
+_SEATED = Role.OPPORTUNISTIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGpu:
+    """One GPU and its pods by uid. `seen_bytes`: memory of the card by pod, as the driver says."""
+
+    uuid: str
+    memory_bytes: int
+    guaranteed: str | None
+    opportunistic: tuple[str, ...]
+    seen_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """GPUs under one control: those of one guaranteed pod, or one GPU without such a pod."""
+
+    key: str
+    guaranteed: str | None
+    gpus: tuple[SharedGpu, ...]
+
+    @property
+    def opportunistic(self) -> tuple[str, ...]:
+        """The uids on all of its GPUs, in order."""
+        return tuple(sorted({uid for gpu in self.gpus for uid in gpu.opportunistic}))
+
+
+def shared_gpus_from(
+    readings: Sequence[GpuReading],
+    grants: Sequence[Grant],
+    pods: Iterable[LocalPod],
+    users: Mapping[str, Sequence[GpuUser]],
+) -> tuple[SharedGpu, ...]:
+    """Return the GPUs with pods of this node, by UUID.
+
+    Left out: GPUs in MIG mode, those of unknown size, and those that two pods got whole (NVIDIA's time-slicing)."""
+    uid_by_name = {(pod.namespace, pod.name): pod.uid for pod in pods if not pod.ended}
+    gpus = [reading.gpu for reading in readings]
+    roles: dict[str, dict[str, Role]] = {}
+    for grant in grants:
+        uid = uid_by_name.get((grant.namespace, grant.pod))
+        if uid is None:
+            continue
+        for role in (Role.OPPORTUNISTIC, Role.GUARANTEED):
+            of_role = tuple(one for one in grant.device_ids if one[0].startswith(SEAT_PREFIX) is (role is _SEATED))
+            for place in places_of(replace(grant, device_ids=of_role), gpus, {}):
+                if place.instance_uuid is None:
+                    roles.setdefault(place.gpu_uuid, {})[uid] = role
+    return tuple(
+        _shared_gpu(reading, roles[reading.gpu.uuid], users.get(reading.gpu.uuid, ()))
+        for reading in sorted(readings, key=lambda reading: reading.gpu.uuid)
+        if not reading.gpu.mig and reading.gpu.memory_bytes and _is_ours(roles.get(reading.gpu.uuid, {}))
+    )
+
+
+def units_of(gpus: Sequence[SharedGpu]) -> tuple[Unit, ...]:
+    """Return the units, by their keys: the guaranteed pod's uid, else the GPU's UUID."""
+    by_key: dict[str, list[SharedGpu]] = {}
+    for gpu in gpus:
+        by_key.setdefault(gpu.guaranteed or gpu.uuid, []).append(gpu)
+    return tuple(
+        Unit(key=key, guaranteed=found[0].guaranteed, gpus=tuple(found)) for key, found in sorted(by_key.items())
+    )
+
+
+def _is_ours(roles: Mapping[str, Role]) -> bool:
+    return bool(roles) and sum(role is Role.GUARANTEED for role in roles.values()) <= 1
+
+
+def _shared_gpu(reading: GpuReading, roles: Mapping[str, Role], users: Sequence[GpuUser]) -> SharedGpu:
+    first = next((uid for uid, role in roles.items() if role is Role.GUARANTEED), None)
+    pod_of = {user.pid: user.pod_uid for user in users}
+    seen: dict[str, int] = {}
+    for process in reading.processes or ():
+        uid = pod_of.get(process.pid)
+        if uid is not None and process.memory_bytes:
+            seen[uid] = seen.get(uid, 0) + process.memory_bytes
+    return SharedGpu(
+        uuid=reading.gpu.uuid,
+        memory_bytes=reading.gpu.memory_bytes or 0,
+        guaranteed=first,
+        opportunistic=tuple(sorted(uid for uid in roles if uid != first)),
+        seen_bytes=seen,
+    )

@@ -1,0 +1,186 @@
+"""From what processes say to what they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from coda.sharing.config import GIB, SharingConfig
+from coda_agent.cluster import LocalPod
+from coda_agent.gpus import GpuReading, Health
+from coda_agent.gpus.allocations import Grant
+from coda_agent.gpus.devices import Gpu, GpuProcess
+from coda_agent.gpus.processes import GpuUser
+from coda_agent.sharing import Coordinator, GpuOrder, SharedGpu, shared_gpus_from
+from coda_agent.sharing.messages import GpuClaim, Message
+
+GPU = "GPU-1"
+CONFIG = SharingConfig(measure_s=1.0, arriving_s=5.0)
+
+
+def shared(guaranteed: str | None = "g", opportunistic: Sequence[str] = ("o",), gpu: str = GPU) -> SharedGpu:
+    return SharedGpu(
+        uuid=gpu, memory_bytes=80 * GIB, guaranteed=guaranteed, opportunistic=tuple(opportunistic), seen_bytes={}
+    )
+
+
+def claim(device: int, *, host: int = 0, floor: int = 1, reserve: int = 64, refusals: int = 0) -> GpuClaim:
+    return GpuClaim(
+        gpu=GPU,
+        device_bytes=device * GIB,
+        host_bytes=host * GIB,
+        reserve_bytes=reserve * GIB,
+        floor_bytes=floor * GIB,
+        refusals=refusals,
+    )
+
+
+def steps(count: int, *claims: GpuClaim, took_s: float = 0.1, kind: str = "steps") -> Message:
+    return Message(kind=kind, steps=(took_s,) * 10, count=count, gpus=claims)
+
+
+class Board:
+    """A coordinator, two processes, and a clock."""
+
+    def __init__(self, *gpus: SharedGpu) -> None:
+        self.coordinator = Coordinator(CONFIG, context_bytes=0)
+        self.gpus = gpus or (shared(),)
+        self.now_s = 0.0
+
+    def seconds(self, count: int, **said: Message) -> dict[str, GpuOrder]:
+        """Each process says its words once a second; the last orders, by process."""
+        found: dict[str, GpuOrder] = {}
+        for _ in range(count):
+            self.now_s += 1
+            for peer, message in said.items():
+                self.coordinator.take(peer, message, self.now_s)
+            orders = self.coordinator.round(self.gpus, self.now_s)
+            found = {str(peer): one[0] for peer, one in orders.items()}
+        return found
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board()
+    board.coordinator.join("g1", "g")
+    board.coordinator.join("o1", "o")
+    return board
+
+
+def test_a_newcomer_beside_a_guaranteed_job_is_paced_and_not_limited(board: Board) -> None:
+    orders = board.seconds(1, g1=Message(kind="hello"), o1=Message(kind="hello"))
+    assert (orders["o1"].share, orders["o1"].device_bytes, orders["o1"].hold_s) == (CONFIG.floor_share, None, 60.0)
+
+
+def test_a_share_grows_while_the_guaranteed_job_does_not_suffer(board: Board) -> None:
+    first = board.seconds(10, g1=steps(100, claim(20)), o1=steps(50, claim(10)))
+    later = board.seconds(10, g1=steps(200, claim(20)), o1=steps(90, claim(10)))
+    assert CONFIG.floor_share <= first["o1"].share < later["o1"].share
+    hurt = board.seconds(2, g1=steps(300, claim(20), took_s=0.2), o1=steps(99, claim(10)))
+    assert hurt["o1"].share < later["o1"].share
+
+
+def test_a_guaranteed_job_is_never_limited_or_paced_and_needs_nobody(board: Board) -> None:
+    for took_s in (0.1, 5.0, 0.0001, 0.1):
+        for host in (0, 7):
+            orders = board.seconds(3, g1=steps(9, claim(70, host=host), took_s=took_s), o1=steps(9, claim(30)))
+            assert (orders["g1"].share, orders["g1"].device_bytes, orders["g1"].hold_s) == (1000, None, 0.0)
+
+
+def test_without_host_memory_a_job_that_does_not_fit_stands_still_and_does_not_fail(board: Board) -> None:
+    board.seconds(10, g1=steps(100, claim(20)), o1=steps(50, claim(30, reserve=0)))
+    orders = board.seconds(3, g1=steps(100, claim(60, host=5)), o1=steps(90, claim(30, reserve=0)))
+    assert (orders["o1"].device_bytes, orders["o1"].share) == (None, 0)
+
+
+def test_what_a_job_keeps_between_steps_is_what_it_had_when_its_limit_was_reached(board: Board) -> None:
+    """Tensors leave gaps: a limit at the sum of their sizes could never be reached, and the job never be paced."""
+    board.coordinator.take("o1", steps(50, claim(30, floor=10), kind="done"), 0.5)
+    orders = board.seconds(1, g1=steps(1, claim(1)), o1=steps(60, claim(30, floor=10)))
+    assert (orders["o1"].device_bytes, orders["o1"].share) == (30 * GIB, CONFIG.floor_share)
+
+
+def test_a_limit_is_divided_among_the_processes_of_a_pod(board: Board) -> None:
+    board.coordinator.join("o2", "o")
+    orders = board.seconds(3, g1=steps(9, claim(20)), o1=steps(9, claim(10)), o2=steps(9, claim(10)))
+    assert orders["o1"].device_bytes == orders["o2"].device_bytes
+    assert orders["o1"].device_bytes is not None
+    assert 2 * orders["o1"].device_bytes <= 60 * GIB
+
+
+def test_a_job_alone_may_go_on_alone(board: Board) -> None:
+    board.gpus = (shared(guaranteed=None),)
+    orders = board.seconds(1, o1=steps(9, claim(10)))
+    assert (orders["o1"].alone, orders["o1"].share, orders["o1"].device_bytes) == (True, 1000, None)
+
+
+def test_a_pod_that_is_not_on_the_gpu_gets_no_order_and_counts_for_nothing(board: Board) -> None:
+    board.coordinator.join("x1", "stranger")
+    orders = board.seconds(12, g1=steps(9, claim(20)), o1=steps(9, claim(10)), x1=steps(9, claim(79), took_s=99.0))
+    assert set(orders) == {"g1", "o1"}
+    assert board.coordinator.share_of("g")[2] == pytest.approx(1.0)
+
+
+def test_a_neighbour_that_is_not_connected_is_named() -> None:
+    board = Board()
+    board.coordinator.join("g1", "g")
+    board.seconds(1, g1=steps(9, claim(20)))
+    assert board.coordinator.problems == (
+        "the pod with uid o shares GPU-1 and cannot be controlled: it is not connected, or says so",
+    )
+
+
+def test_a_process_that_left_is_forgotten(board: Board) -> None:
+    board.coordinator.leave("o1")
+    board.coordinator.leave("o1")
+    assert set(board.seconds(1, g1=steps(9, claim(20)), o1=steps(9, claim(10)))) == {"g1"}
+
+
+def pod(name: str) -> LocalPod:
+    return LocalPod(
+        uid=f"uid-{name}",
+        namespace="default",
+        name=name,
+        runs=True,
+        ended=False,
+        gpus=1,
+        request_cores=1,
+        limit_cores=None,
+        quality="Burstable",
+        member=None,
+    )
+
+
+def grant(name: str, resource: str, device: str) -> Grant:
+    return Grant(namespace="default", pod=name, container="main", device_ids=((resource, device),))
+
+
+@pytest.mark.parametrize(
+    ("grants", "guaranteed", "opportunistic"),
+    [
+        pytest.param([grant("a", "nvidia.com/gpu", GPU)], "uid-a", (), id="whole"),
+        pytest.param([grant("a", "coda.scheduler/gpu-0", f"{GPU}::2")], None, ("uid-a",), id="a seat"),
+        pytest.param(
+            [grant("a", "nvidia.com/gpu", GPU), grant("b", "coda.scheduler/gpu-0", f"{GPU}::0")],
+            "uid-a",
+            ("uid-b",),
+            id="both",
+        ),
+    ],
+)
+def test_roles_follow_the_kubelets_grants(
+    grants: list[Grant], guaranteed: str | None, opportunistic: tuple[str, ...]
+) -> None:
+    device = Gpu(uuid=GPU, index=0, minor=0, name="", pci_bus_id="", memory_bytes=GIB)
+    reading = GpuReading(gpu=device, health=Health.READY, processes=(GpuProcess(pid=7, memory_bytes=5),))
+    users = {GPU: [GpuUser(pid=7, pod_uid="uid-a")]}
+    (found,) = shared_gpus_from([reading], grants, [pod("a"), pod("b")], users)
+    assert (found.guaranteed, found.opportunistic, found.seen_bytes) == (guaranteed, opportunistic, {"uid-a": 5})
+
+
+def test_gpus_that_others_share_out_are_left_alone() -> None:
+    """NVIDIA's time-slicing gives one GPU to two pods whole."""
+    device = Gpu(uuid=GPU, index=0, minor=0, name="", pci_bus_id="", memory_bytes=GIB)
+    grants = [grant("a", "nvidia.com/gpu", f"{GPU}::0"), grant("b", "nvidia.com/gpu", f"{GPU}::1")]
+    assert shared_gpus_from([GpuReading(gpu=device, health=Health.READY)], grants, [pod("a"), pod("b")], {}) == ()

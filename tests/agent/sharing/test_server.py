@@ -1,0 +1,172 @@
+"""The socket on the node, and jobs that mean harm. Connections are real; the test tells the pod of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from coda.errors import InvalidInput
+from coda_agent.sharing.messages import MOST_BYTES, Message
+from coda_agent.sharing.server import BURST, MOST_FAULTS, MOST_PER_POD, Peer, SharingServer
+
+WORD = json.dumps({"v": 1, "type": "beat"}).encode()
+
+
+@dataclass
+class Heard:
+    pod: str | None = "victim"
+    joined: list[Peer] = field(default_factory=list)
+    left: list[Peer] = field(default_factory=list)
+    messages: list[tuple[Peer, Message]] = field(default_factory=list)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+async def server(heard: Heard, tmp_path: Path) -> AsyncIterator[SharingServer]:
+    def pod_uid_of(pid: int) -> str | None:
+        assert pid == os.getpid()  # the kernel's word
+        return heard.pod
+
+    made = SharingServer(
+        tmp_path / "run" / "agent.sock",
+        pod_uid_of,
+        joined=heard.joined.append,
+        heard=lambda peer, message: heard.messages.append((peer, message)),
+        left=heard.left.append,
+    )
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+async def job(server: SharingServer, tmp_path: Path) -> AsyncIterator[socket.socket]:
+    one = connect(tmp_path)
+    yield one
+    one.close()
+
+
+def connect(tmp_path: Path) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    one.connect(str(tmp_path / "run" / "agent.sock"))
+    return one
+
+
+async def turn() -> None:
+    """Let the loop serve what has come."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def flooded(one: socket.socket, packet: bytes, count: int) -> int:
+    """How many went out."""
+    sent = 0
+    for _ in range(count):
+        try:
+            one.send(packet)
+        except BlockingIOError:
+            pass
+        except OSError:
+            break
+        else:
+            sent += 1
+        await asyncio.sleep(0)
+    return sent
+
+
+async def test_a_process_is_known_by_the_kernels_word_and_heard(heard: Heard, job: socket.socket) -> None:
+    job.send(json.dumps({"v": 1, "type": "steps", "pid": 1, "pod": "another", "s": [0.5]}).encode())
+    await turn()
+    ((peer, message),) = heard.messages
+    assert (peer.pod_uid, peer.pid, message.steps) == ("victim", os.getpid(), (0.5,))
+
+
+async def test_a_process_of_no_pod_is_refused(heard: Heard, server: SharingServer, tmp_path: Path) -> None:
+    heard.pod = None
+    one = connect(tmp_path)
+    await turn()
+    assert one.recv(1) == b""
+    assert (server.refused, heard.joined) == (1, [])
+    one.close()
+
+
+async def test_a_flood_is_read_at_its_rate(heard: Heard, job: socket.socket) -> None:
+    await turn()
+    assert await flooded(job, WORD, 5000) > BURST
+    assert BURST <= len(heard.messages) <= BURST + 20
+    assert heard.left == []
+
+
+async def test_a_flood_does_not_keep_others_from_being_heard(heard: Heard, job: socket.socket, tmp_path: Path) -> None:
+    other = connect(tmp_path)
+    await flooded(job, WORD, 2000)
+    heard.messages.clear()
+    other.send(WORD)
+    await turn()
+    assert [peer for peer, _ in heard.messages if peer is heard.joined[1]]
+    other.close()
+
+
+async def test_whoever_talks_nonsense_is_cut_off(heard: Heard, server: SharingServer, job: socket.socket) -> None:
+    await turn()
+    for packet in (b"x" * (MOST_BYTES + 5), *[b'{"v":1,"type":"st'] * (MOST_FAULTS - 1)):
+        heard.joined[0].tokens = BURST  # as if it took its time
+        assert await flooded(job, packet, 1) == 1
+        await turn()
+    assert heard.left == heard.joined
+    assert (server.faults, server.peers) == (MOST_FAULTS, set())
+
+
+async def test_a_pod_has_so_many_connections_and_no_more(heard: Heard, server: SharingServer, tmp_path: Path) -> None:
+    many = []
+    for _ in range(MOST_PER_POD + 5):
+        many.append(connect(tmp_path))
+        await turn()
+    assert (len(heard.joined), server.refused) == (MOST_PER_POD, 5)
+    for one in many:
+        one.close()
+    await turn()
+    assert len(heard.left) == MOST_PER_POD
+
+
+async def test_an_order_to_a_process_that_does_not_read_is_lost(server: SharingServer, job: socket.socket) -> None:
+    await turn()
+    (peer,) = server.peers
+    outcomes = [server.send(peer, {"v": 1, "filler": "x" * 1000}) for _ in range(2000)]
+    assert outcomes[0]
+    assert not outcomes[-1]
+    assert server.peers == {peer}
+
+
+async def test_a_process_that_ended_is_gone(heard: Heard, server: SharingServer, job: socket.socket) -> None:
+    await turn()
+    job.close()
+    await turn()
+    assert heard.left == heard.joined
+
+
+async def test_the_socket_of_an_earlier_agent_is_replaced(server: SharingServer, tmp_path: Path) -> None:
+    again = SharingServer(
+        tmp_path / "run" / "agent.sock", lambda _: None, joined=print, heard=lambda *_: None, left=print
+    )
+    again.start()
+    again.stop()
+
+
+async def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    server = SharingServer(tmp_path / "file" / "s", lambda _: None, joined=print, heard=lambda *_: None, left=print)
+    with pytest.raises(InvalidInput, match="no socket can be made there"):
+        server.start()

@@ -1,0 +1,109 @@
+"""libcodagpu.so: what it is built of, and what it does to programs in C over make-believe CUDA."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from coda_lab.emulators.cuda import GpuFile, build_runtime
+from coda_lab.host.paths import Settings
+from coda_lab.programs.gpu_library import PROCESSORS, build, ensure, source_folder
+from tests.lengths import LONG
+
+HARNESS = Path(__file__).with_name("harness.c")
+CHECKS = ("limits", "devices", "random", "threads", "suspended", "forked")
+SANITIZERS = ("address,undefined", "thread")
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_it_needs_nothing_newer_than_glibc_2_17(processor: str) -> None:
+    library = str(ensure(Settings.from_environ(), processor))
+    versions = {
+        tuple(map(int, one.split("."))) for one in re.findall(r"GLIBC_([\d.]+)", said("readelf", "-V", library))
+    }
+    assert versions
+    assert max(versions) <= (2, 17)
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", said("readelf", "-d", library)))
+    assert {name.split(".")[0].split("-")[0] for name in needed} <= {"libc", "libdl", "libpthread", "ld"}
+
+
+def test_it_defines_only_cudas_names_and_its_own(library: Path) -> None:
+    names = {line.split()[-1] for line in said("nm", "-D", "--defined-only", str(library)).splitlines()}
+    assert {"cudaMalloc", "cudaFree", "cudaMemGetInfo", "cudaLaunchKernel", "__cudaLaunchKernel"} <= names
+    assert [name for name in names if not re.match(r"(cuda|__cudaLaunch|coda_)", name)] == []
+
+
+@pytest.mark.skipif(not LONG, reason="compiles twice from nothing, 16 s each: make verify")
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path, library: Path) -> None:
+    built = []
+    for name in ("one", "another-folder"):
+        folder = tmp_path / name
+        folder.mkdir()
+        built.append(build(folder, library.parent.name, zig_cache=folder / "zig").read_bytes())
+    assert built[0] == built[1] == library.read_bytes()
+
+
+def test_no_path_of_this_machine_is_in_it(library: Path) -> None:
+    assert str(source_folder()).encode() not in library.read_bytes()
+
+
+class Program:
+    """The harness, compiled with a sanitizer, or against the library as users get it."""
+
+    def __init__(self, folder: Path, sanitizer: str | None, library: Path) -> None:
+        self.runtime = build_runtime(Settings.from_environ().cache)
+        self.path = folder / "harness"
+        self.folder = folder
+        self.library = library
+        units = sorted(map(str, source_folder().glob("*.c"))) if sanitizer else [f"-L{library.parent}", "-lcodagpu"]
+        flags = ["-g", "-O1", f"-fsanitize={sanitizer}"] if sanitizer else ["-O2"]
+        command = ["gcc", "-std=gnu11", *flags, f"-I{source_folder()}", str(HARNESS), *units]
+        command += [f"-L{self.runtime}", "-lcudart", "-lpthread", "-ldl", "-o", str(self.path)]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
+
+    def says(self, *words: str, gpus: GpuFile) -> str:
+        environ = {
+            **gpus.environment(),
+            "LD_LIBRARY_PATH": os.pathsep.join([str(self.library.parent), str(self.runtime)]),
+            "ASAN_OPTIONS": "detect_leaks=0",  # the harness lets memory go at its end
+            "TSAN_OPTIONS": "halt_on_error=1",
+        }
+        ended = subprocess.run(
+            [self.path, *words], env=environ, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+
+@pytest.fixture(scope="module", params=[None, *SANITIZERS], ids=["as built", "address", "thread"])
+def program(
+    request: pytest.FixtureRequest, needs_gcc: None, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Program:
+    return Program(tmp_path_factory.mktemp("harness"), request.param, library)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_program_in_c(program: Program, check: str, tmp_path: Path) -> None:
+    assert program.says(check, gpus=GpuFile(path=tmp_path / "gpu", gpus=2)) == "ok"
+
+
+def test_without_host_memory_a_request_fails_and_nothing_is_counted(program: Program, tmp_path: Path) -> None:
+    assert program.says("host_exhausted", gpus=GpuFile(path=tmp_path / "gpu", host_bytes=10_000_000)) == "ok"
+
+
+def test_paced_kernels_take_their_share(needs_gcc: None, library: Path, tmp_path: Path) -> None:
+    """Measured: 75, 46, 19 and 4.5 % at shares of 80, 50, 20 and 5 %. On a busy machine everything is slower."""
+    program = Program(tmp_path, None, library)
+    gpus = GpuFile(path=tmp_path / "gpu", kernel_us=1000)
+    speeds = [float(program.says("speed", str(share), gpus=gpus)) for share in (1000, 500, 200)]
+    assert 0.25 < speeds[1] / speeds[0] < 0.65
+    assert 0.08 < speeds[2] / speeds[0] < 0.35

@@ -1,0 +1,112 @@
+"""How the Python half gets into a process, and that a script never suffers from it. A fake torch is enough."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coda_lab.programs.gpu_library import python_folder
+
+WHERE = "import sys; print([type(one).__name__ for one in sys.meta_path][0]); "
+
+
+@pytest.fixture
+def environ(library: Path, tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "LD_PRELOAD": str(library),
+        "CODA_PYTHON": str(python_folder()),
+        "CODA_LIBRARY": str(library),
+        "CODA_SOCKET": str(tmp_path / "nobody.sock"),
+    }
+
+
+def run(environ: dict[str, str], *words: str) -> tuple[str, str]:
+    """What a Python process prints, and its stderr. It must end well."""
+    ended = subprocess.run(
+        [sys.executable, *words], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip(), ended.stderr.strip()
+
+
+def test_it_waits_for_torch_and_imports_nothing_itself(environ: dict[str, str]) -> None:
+    script = WHERE + "print('torch' in sys.modules, 'json' in sys.modules, 'socket' in sys.modules)"
+    assert run(environ, "-c", script) == ("_TorchFinder\nFalse False False", "")
+
+
+def test_the_images_own_paths_stay(environ: dict[str, str]) -> None:
+    told, _ = run(environ | {"PYTHONPATH": "/opt/theirs"}, "-c", "import sys; print(sys.path[1:3])")
+    assert told == str([str(python_folder()), "/opt/theirs"])
+
+
+def test_processes_that_it_starts_have_it_once(environ: dict[str, str]) -> None:
+    child = "import os; print(os.environ['PYTHONPATH'])"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    assert run(environ, "-c", script) == (str(python_folder()), "")
+
+
+def test_the_sitecustomize_that_it_hides_runs(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\nMARK = 1\n")
+    told = run(environ | {"PYTHONPATH": str(tmp_path)}, "-c", WHERE + "import sitecustomize; print(sitecustomize.MARK)")
+    assert told == ("theirs\n_TorchFinder\n1", "")
+
+
+def test_an_isolated_python_runs_without_it(environ: dict[str, str]) -> None:
+    told, errors = run(environ, "-I", "-c", WHERE + "import ctypes; print(hasattr(ctypes.CDLL(None), 'coda_stats'))")
+    assert "TorchFinder" not in told
+    assert told.endswith("True")
+    assert errors == ""
+
+
+@pytest.mark.parametrize("missing", ["CODA_SOCKET", "CODA_PYTHON"])
+def test_without_its_variables_it_stays_out(environ: dict[str, str], missing: str) -> None:
+    del environ[missing]
+    told, errors = run(environ, "-c", WHERE)
+    assert "TorchFinder" not in told
+    assert errors == ""
+
+
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param("", id="no library"), pytest.param("/nowhere/libcodagpu.so", id="a library that is gone")],
+    indirect=False,
+)
+def test_a_torch_that_it_does_not_know_is_imported_all_the_same(library: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '0.1'\n")
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{python_folder()}:{tmp_path}",
+        "CODA_SOCKET": "/nowhere/agent.sock",
+        "CODA_LIBRARY": library,
+    }
+    told, errors = run(environ, "-c", "import torch; print(torch.__version__)")
+    assert told == "0.1"
+    assert errors.startswith("coda: this process is not controlled: ModuleNotFoundError")
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_torch_that_cannot_be_imported_fails_as_without_it(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.13 is missing')\n")
+    script = "try:\n    import torch\nexcept ImportError as error:\n    print(error)"
+    assert run(environ | {"PYTHONPATH": str(tmp_path)}, "-c", script) == ("libcublas.so.13 is missing", "")
+
+
+def test_allocator_settings_that_go_round_cuda_malloc_are_dropped(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import os\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'])\n")
+    settings = (
+        "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync,max_split_size_mb:64"
+    )
+    told, _ = run(environ | {"PYTHONPATH": str(tmp_path), "PYTORCH_CUDA_ALLOC_CONF": settings}, "-c", "import torch")
+    assert told == "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64"
+
+
+def test_it_is_python_3_8() -> None:
+    for path in python_folder().rglob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+    ast.parse((python_folder() / "sitecustomize.py").read_text(), feature_version=(3, 4))
