@@ -90,7 +90,7 @@ CASES = {
     "the extender's of another name": Case(
         side=EXTENDER, make=of_another_name, says="certificate is valid for elsewhere"
     ),
-    "the extender shows the scheduler's": Case(side=EXTENDER, make=leaf(False), says="incompatible key usage"),
+    "the extender shows the scheduler's": Case(side=EXTENDER, make=leaf(False), says="is not valid for any names"),
     "the scheduler's not valid yet": Case(side=SCHEDULER, make=leaf(False, days=40)),
     "the scheduler's of another authority": Case(side=SCHEDULER, make=of_another_authority(False)),
     "the scheduler shows the extender's": Case(side=SCHEDULER, make=leaf(True)),
