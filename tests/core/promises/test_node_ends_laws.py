@@ -15,42 +15,54 @@ from coda.model.world import World
 from coda.policy import PolicyConfig
 from coda.promises.expected_ends import ExpectedEnds
 from coda.promises.node_ends import NodeEnds
-from tests.builders import job, node, running
+from tests.builders import job, node, resources, running
 
 NODES = tuple(node(name, gpus=8, cores=64) for name in "abc")
 Holders = dict[str, tuple[object, ...]]
 
 HOLDERS = st.dictionaries(
-    st.sampled_from(("j1", "j2", "j3", "j4", "j5")),
+    st.sampled_from(("j1", "j2", "j3")),
     st.tuples(
         st.sampled_from(("ann", "bob")),
         st.integers(1, 2),  # GPUs
         st.integers(1, 2),  # attempts
-        st.lists(st.sampled_from("abc"), min_size=1, max_size=2),
-        st.sampled_from((None, 500.0, 5000.0)),  # limit
+        st.sampled_from((("a",), ("b",), ("a", "b"), ("c", "c"))),
+        st.sampled_from((None, 5000.0)),  # limit
     ),
 )
+MOMENTS = st.lists(
+    st.tuples(HOLDERS | st.none(), st.sampled_from((0.0, 1.0, 70.0, 1000.0, 9000.0)), st.integers(0, 2), st.booleans()),
+    min_size=2,
+    max_size=8,
+)
+"""Who holds what, None: as before; how much time passed; cores that foreign pods use; if somebody asked about other
+attempts of these jobs."""
 
 
-def holder(name: str, user: str, gpus: int, attempt: int, nodes: list[str], limit_s: float | None) -> Job:
+def holder(name: str, user: str, gpus: int, attempt: int, nodes: tuple[str, ...], limit_s: float | None) -> Job:
     """A running job that holds a rank on each of these nodes."""
     one = job(f"team/{name}", gpus=gpus, cores=1, replicas=len(nodes), user=user)
     return running(replace(one, attempt=attempt, run_limit_s=limit_s), *nodes)
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(HOLDERS, st.sampled_from((0.0, 1.0, 50.0, 70.0, 1000.0))), min_size=2, max_size=8))
-def test_steps_that_are_kept_equal_steps_from_nothing(moments: list[tuple[Holders, float]]) -> None:
+@given(MOMENTS)
+def test_steps_that_are_kept_equal_steps_from_nothing(moments: list[tuple[Holders | None, float, int, bool]]) -> None:
     run_times = RunTimes()
     for run_s in (30.0, 300.0, 900.0, 4000.0):
         run_times.add(FinishedRun("ann", "", 1, run_s))
     config, expected, cache = PolicyConfig(levels=()), ExpectedRuns(run_times), PlannerCache()
     kept_ends, plain_ends = ExpectedEnds(run_times), ExpectedEnds(run_times)
-    kept, now_s = NodeEnds(kept_ends), 1000.0
-    for holders, passed_s in moments:
+    kept, now_s, jobs = NodeEnds(kept_ends), 1000.0, tuple[Job, ...]()
+    for holders, passed_s, cores, are_asked in moments:
         now_s += passed_s
-        jobs = tuple(holder(name, *facts) for name, facts in holders.items())  # type: ignore[arg-type]  # drawn above
-        index = cache.index_for(World(nodes=NODES, jobs=jobs), config, expected)
+        if holders is not None:
+            jobs = tuple(holder(name, *facts) for name, facts in holders.items())  # type: ignore[arg-type]  # drawn
+        for ends in (kept_ends, plain_ends):
+            for one in jobs if are_asked else ():
+                ends.end_s(replace(one, attempt=9), now_s)
+        used = {"a": resources(cores=cores)}
+        index = cache.index_for(World(nodes=NODES, jobs=jobs, used=used), config, expected)
         plain = NodeEnds(plain_ends)
         kept.refresh(index)
         plain.refresh(index)
