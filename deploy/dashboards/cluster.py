@@ -36,6 +36,12 @@ BOARD = Board(
                     expr=most("coda_operator_unready_nodes"),
                     bad_from=1,
                 ),
+                Number(
+                    title="Suspect nodes",
+                    says="No job starts there for a while: jobs of several users failed alike on them.",
+                    expr=most("coda_operator_cordoned_nodes"),
+                    bad_from=1,
+                ),
             ),
         ),
         Row(

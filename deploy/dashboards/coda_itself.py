@@ -172,6 +172,11 @@ BOARD = Board(
                     unit="ops",
                 ),
                 Chart(
+                    title="Rules for failures",
+                    says="Of the platform's own: those that are used, and those that are refused.",
+                    lines={"{{state}}": most("coda_operator_failure_rules", "state")},
+                ),
+                Chart(
                     title="Jobs whose status cannot be written",
                     says="They are left out for a while.",
                     lines={"jobs": most("coda_planner_unwritable_jobs")},

@@ -85,6 +85,16 @@ BOARD = Board(
                     lines={"{{reason}}": f"sum by (reason) (increase(coda_operator_attempts_ended_total[{WINDOW}]))"},
                 ),
                 Chart(
+                    title="Stops for other jobs",
+                    says="By what the stopped job answered. Unasked: it wants no notice.",
+                    lines={"{{answer}}": f"sum by (answer) (increase(coda_operator_stops_total[{WINDOW}]))"},
+                ),
+                Chart(
+                    title="Work lost by stops",
+                    says="GPUs that do again what they had done.",
+                    lines={"GPUs": per_second("coda_operator_lost_gpu_seconds_total")},
+                ),
+                Chart(
                     title="From a place to bound pods",
                     says="From the decision to place a gang until all its pods are bound.",
                     lines=quantiles("coda_operator_launch_duration_seconds"),

@@ -31,6 +31,7 @@ ACCIDENTS: Final[Mapping[str, str]] = {
     "coda_agent_throttle_delay_seconds": "no pod disturbs another",
     "coda_extender_preempt_duration_seconds": "no pod is worth evicting another",
     "coda_extender_refused_requests_total": "only kube-scheduler calls",
+    "coda_operator_stops_total": "no job makes way for another",
     "coda_operator_resizes_total": "no search for cores has come so far",
     "coda_planner_answered_wishes_total": "no search for cores has come so far",
     "coda_planner_dropped_plans_total": "every gang that is placed starts",

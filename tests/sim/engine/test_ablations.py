@@ -85,7 +85,16 @@ def test_only_coda_has_all_parts_and_a_rival_its_allocator() -> None:
     assert parts_by_name["arrival"] == ["short-first"]
     assert parts_by_name["fifo-skip-tuned"] == ["allocator"]
     assert sorted(parts_by_name["coda"]) == sorted(PARTS)
-    assert PARTS == ("allocator", "arrays", "borrowing", "migration", "eliminator", "time-slices", "short-first")
+    assert PARTS == (
+        "allocator",
+        "arrays",
+        "borrowing",
+        "migration",
+        "eliminator",
+        "time-slices",
+        "fair-share",
+        "short-first",
+    )
 
 
 def test_the_order_of_the_rows_changes_no_byte(tmp_path: Path) -> None:
