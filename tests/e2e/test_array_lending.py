@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest_asyncio
 from sqlalchemy.engine import URL
 
 from coda.allocator import Tuning, TuningPhase
-from coda_kube.api.client import Client
+from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.run_times import PATH, past_use_from_json
 from coda_kube.objects.write import job_path
@@ -115,7 +116,9 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
     await cluster.start("operator-0")
 
     async def is_published() -> bool:
-        return past_use_from_json(await admin.get(PATH)).jobs >= 60
+        with suppress(NotFound):  # the operator has not made it yet
+            return past_use_from_json(await admin.get(PATH)).jobs >= 60
+        return False
 
     await wait_until(is_published)
     kind = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "ArrayQuota", "metadata": {"name": "auto"}}
