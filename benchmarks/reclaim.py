@@ -44,6 +44,7 @@ DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{BATCH}/deployments"
 class Reclaimed(NamedTuple):
     """What one GPU job's arrival led to. Times are seconds from its creation."""
 
+    cores: int  # that it asks for
     evicted: int
     ordered_s: float  # the last eviction is seen; 0 without any
     free_s: float  # the last evicted pod is gone
@@ -120,14 +121,15 @@ async def fill(admin: Client, nodes: int) -> int:
 
 
 async def reclaim(
-    admin: Client, user: Client, arrivals: int, *, seed: int, prefix: str = "train"
+    admin: Client, user: Client, arrivals: int, *, seed: int, prefix: str = "train", full: int = 0
 ) -> tuple[list[Reclaimed], int]:
     """Submit so many GPU jobs, one after the other, and see whom each evicts. Returns also how many pods were evicted
-    for none that started."""
+    for none that started. `full`: each comes once so many pods run again, however slow the machine is."""
     rng, evictions, found = random.Random(seed), Evictions(), list[Reclaimed]()
     async with following(admin, PODS, listener=evictions.listener) as pods, following(user, JOBS) as jobs:
         for number in range(arrivals):
             gpus = rng.choice(GPUS)
+            await pods.until(lambda by_key: sum(map(_runs, by_key.values())) >= full)
             body = gang_json(f"{prefix}-{number}", 1, gpus=gpus, run_s=RUN_S)
             body["spec"]["cpusPerReplica"] = 4 * gpus
             found.append(await _arrive(user, jobs, pods, evictions, body))
@@ -145,7 +147,7 @@ async def _arrive(user: Client, jobs: Followed, pods: Followed, evictions: Evict
     await pods.until(lambda _: evicted <= evictions.gone_s.keys())
     ordered_s = max((evictions.ordered_s[uid] - began_s for uid in evicted), default=0.0)
     free_s = max((evictions.gone_s[uid] - began_s for uid in evicted), default=0.0)
-    return Reclaimed(len(evicted), ordered_s, free_s, running_s)
+    return Reclaimed(body["spec"]["cpusPerReplica"], len(evicted), ordered_s, free_s, running_s)
 
 
 def rows(borrowers: int, found: list[Reclaimed], in_vain: int, failed: int, *, judged: bool) -> tuple[Row, ...]:
