@@ -8,10 +8,10 @@ of the ends decides alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from coda.diagnosis import Diagnosis, End, RankLog, Retry, RuleBook, conclude, examine
 from coda.diagnosis.classifier import Found
@@ -21,13 +21,15 @@ from coda.lifecycle.state import of_attempt
 from coda_kube.api.client import Client
 from coda_operator.view import JobRecord
 
+Result = TypeVar("Result")
+
 KEPT_BYTES: Final = 1 << 20
 MOST_BYTES: Final = 64 << 20  # that a kubelet sends of one log; it rotates logs at 10 MiB
 MOST_LINES: Final = 20_000
 LOG_LIMIT_S: Final = 10.0
 ALL_LIMIT_S: Final = 20.0
 """For all logs of one round. Two rounds stay well within the 60 s after which a leader without progress hangs."""
-MOST_LOGS: Final = 16  # of failed ranks, and as many of the others. Our choice: a peer's log seldom says more
+MOST_LOGS: Final = 16  # of failed ranks, as many of the others, and messages. Our choice: a peer seldom says more
 AT_ONCE: Final = 8  # of all jobs together, each of 2 MiB at most
 _PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
 
@@ -47,14 +49,21 @@ class RankLogs:
         pods = of_attempt(now)
         ended = [pod for pod in pods if pod.state is PodState.FAILED]
         failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
-        ends = [_end(pod) for pod in failed]
+        ends = [_end(pod, heard=number < MOST_LOGS) for number, pod in enumerate(failed)]
         shown, unread = await self._read(job, failed[:MOST_LOGS])
-        found = conclude(shown, ends, self._rules)
+        found = await self._concluded(shown, ends)
         if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
             others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
             more, _ = await self._read(job, others)
-            found = conclude([*shown, *more], ends, self._rules)
+            found = await self._concluded([*shown, *more], ends)
         return found, unread
+
+    async def _concluded(self, shown: list[Found], ends: list[End]) -> Diagnosis:
+        """Off the event loop: a gang has thousands of ends, and a Lease would not be renewed meanwhile."""
+        return await self._in_thread(partial(conclude, shown, ends, self._rules))
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._examiner, work)
 
     async def _read(self, job: JobRecord, pods: Sequence[RankPod]) -> tuple[list[Found], str]:
         """Return what the logs show, in the order of `pods`, and which could not be read in time."""
@@ -87,12 +96,12 @@ class RankLogs:
                 log = await self._client.tail(path, query, keep_bytes=KEPT_BYTES, limit_s=LOG_LIMIT_S)
             except CodaError as error:
                 return str(error)[:200]
-            examined = partial(examine, RankLog(log=log, rank=pod.rank), self._rules)
-            return await asyncio.get_running_loop().run_in_executor(self._examiner, examined)
+            return await self._in_thread(partial(examine, RankLog(log=log, rank=pod.rank), self._rules))
 
 
-def _end(pod: RankPod) -> End:
-    said = [text for text in (pod.reason, pod.message) if text not in _PLAIN_ENDS]
+def _end(pod: RankPod, *, heard: bool) -> End:
+    """`heard`: its message counts too, of 4 KiB perhaps."""
+    said = [text for text in (pod.reason, pod.message if heard else "") if text not in _PLAIN_ENDS]
     return End(exit_code=pod.exit_code, said=tuple(said), rank=pod.rank)
 
 
