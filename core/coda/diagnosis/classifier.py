@@ -87,7 +87,7 @@ def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook |
     failed = any(end.exit_code or end.said for end in ends)
     book, known = rules or built_in_rules(), [entry for entry in found if failed or not entry[0].survived]
     for end in ends:
-        said = LogLines("\n".join(end.said).encode())
+        said = LogLines("\n".join(end.said).encode(errors="replace"))
         known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
     known += [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
     if not known:

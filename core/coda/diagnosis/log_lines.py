@@ -159,7 +159,8 @@ def _message_of(line: bytes) -> bytes:
     texts = [text.rstrip("\n") for text in said if isinstance(text, str) and text]
     rank = entry.get("rank")
     before = f"[rank{rank}]: " if isinstance(rank, int) and 0 <= rank < 1_000_000 else ""
-    return "\n".join(before + part for text in texts for part in text.split("\n")).encode() if texts else line
+    parts = [before + part for text in texts for part in text.split("\n")]
+    return "\n".join(parts).encode(errors="replace") if parts else line  # JSON may hold half of a character
 
 
 def _split(log: bytes) -> list[bytes]:

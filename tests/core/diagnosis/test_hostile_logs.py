@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coda.diagnosis import RankLog, Reason, classify
+from coda.diagnosis import End, RankLog, Reason, classify
 
 MIB = 1 << 20
 TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\nKeyError: 3\n'
@@ -47,6 +48,15 @@ def test_a_cause_before_and_behind_a_huge_line_is_found() -> None:
 def test_of_a_huge_log_the_end_is_looked_at() -> None:
     early = b"ModuleNotFoundError: No module named 'apex'\n" + b"epoch 1 loss 0.5\n" * 200_000
     assert classify([RankLog(log=early)]).reason is Reason.NO_SIGNATURE
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(codec=None), max_size=20), max_size=3))
+@example(["bad \ud83d"])
+def test_any_text_in_json_and_at_an_end_gets_an_answer(texts: list[str]) -> None:
+    """A logger that cuts a text at a length may leave half a character."""
+    log = b"".join(json.dumps({"level": "error", "msg": text}).encode() + b"\n" for text in texts)
+    assert classify([RankLog(log=log)], [End(exit_code=1, said=tuple(texts))]).reason in Reason
 
 
 @settings(max_examples=150, deadline=None)
