@@ -49,6 +49,8 @@ def test_the_first_file_of_a_folder_decides(tmp_path: Path) -> None:
         pytest.param('[[rule]]\nid = "x"\nmatch = [{a = 1}]\n', "a field is a text", id="a table in a list"),
         pytest.param('[[rule]]\nmatch = ["boom"]\n', "bad.toml: rule 1: needs an id", id="no id"),
         pytest.param(f'[[rule]]\nid = "x"\nmatch = ["{"b" * MOST_CHARS}"]\n', "it has more than", id="too long"),
+        pytest.param(f"x = {'9' * 5000}", "bad.toml is no TOML", id="a number of 5000 digits"),
+        pytest.param('[[rule]]\nid = "x"\nmatch = ["hello {99999999999999}"]\n', "rule x: ", id="repeats for ever"),
         pytest.param(
             '[[rule]]\nid = "x"\nmatch = ["boom"]\nexamples = ["bang"]\n',
             "bad.toml: rule x: it does not find its example 'bang'",

@@ -83,7 +83,7 @@ def pattern_from_text(source: str) -> Pattern:
         texts[0] = f"(?<![A-Za-z]){texts[0]}"
     try:
         pieces = tuple(re.compile(text, re.IGNORECASE) for text in texts if text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise _bad(source, f"is no regular expression: {error}") from error
     probes = [probe for run in runs for probe in _probes(run)]
     return Pattern(source, key, max(probes, key=_usefulness), pieces)

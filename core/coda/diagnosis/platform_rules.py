@@ -62,7 +62,7 @@ def platform_rules(files: Iterable[tuple[str, str]], own: RuleBook) -> PlatformR
 def _tables(text: str, where: str) -> list[object]:
     try:
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise InvalidInput(f"{where} is no TOML: {error}") from error
     rules = tables.get("rule", [])
     if set(tables) - {"rule"} or not isinstance(rules, list):
