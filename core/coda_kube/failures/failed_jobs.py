@@ -34,9 +34,9 @@ class FailedJobs:
         """Remember how a job failed, if it did within a day; forget it if it did not. O(1), now and then O(jobs)."""
         uid = job["metadata"]["uid"]
         self.on_nodes.see(job, now_s)
+        self._forget(uid)  # whom it counts for may have changed
         failed = failed_job_from_json(job)
         if failed is None or now_s - failed.time_s >= WINDOW_S:
-            self._forget(uid)
             return
         owner = owner_from_json(job["metadata"])
         jobs = self._jobs_by_owner.setdefault(owner, {})

@@ -79,6 +79,14 @@ def test_nobody_influences_the_jobs_of_others() -> None:
     assert names(known(pipelines), job("y", user="system", namespace="other")) == ()
 
 
+def test_a_job_that_counts_for_another_user_counts_no_more_for_the_first() -> None:
+    failed = known(job("a"), job("a", user="bob"))
+    assert names(failed, MINE) == ()
+    assert names(failed, job("mine", user="bob")) == ("team/a",)
+    for number in range(MOST_JOBS + 1):
+        failed.see(job(f"j{number}"), NOW_S)
+
+
 def test_a_restart_knows_the_same_and_the_order_does_not_matter() -> None:
     jobs = [job(name, ago_s=60.0 + number) for number, name in enumerate("abc")]
     before, after = known(*jobs), known(*reversed(jobs))
