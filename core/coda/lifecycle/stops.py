@@ -40,9 +40,13 @@ def stop_order(now: Situation) -> StopOrder | None:
 
 
 def is_announced(now: Situation) -> bool:
-    """True from the moment at which the ranks may know that they are to stop: an end is then an answer."""
-    order = stop_order(now)
-    return order is not None and order.notice_s > 0 and now.progress.stop_due_s > 0
+    """True from the moment at which a rank knows that it is to stop: an end is then an answer.
+
+    Until then, and if nobody could be told, whoever ends well has done all its work."""
+    order, placement = stop_order(now), now.placement
+    if order is None or placement is None or order.notice_s <= 0 or now.progress.stop_due_s <= 0:
+        return False
+    return any(pod.told == placement.plan_id for pod in of_attempt(now))
 
 
 def stop(now: Situation, order: StopOrder, now_s: float, answer: StopAnswer = StopAnswer.UNASKED) -> Step:

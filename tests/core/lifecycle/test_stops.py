@@ -78,6 +78,12 @@ def test_a_job_that_ended_before_anybody_told_it_has_succeeded() -> None:
     assert next_step(now, NOW_S, CONFIG).progress.phase is Phase.SUCCEEDED
 
 
+def test_a_job_that_ended_while_nobody_could_tell_it_has_succeeded() -> None:
+    """The moment is written, and each pod refused the announcement."""
+    assert next_step(told(*map(ended, GANG)), NOW_S, CONFIG).progress.phase is Phase.SUCCEEDED
+    assert next_step(told(*map(ended, (TOLD[0], GANG[1]))), NOW_S, CONFIG).progress.phase is Phase.RESTARTING
+
+
 def test_a_job_that_has_done_all_its_steps_has_succeeded() -> None:
     assert next_step(told(*map(ended, TOLD), is_done=True), NOW_S, CONFIG).progress.phase is Phase.SUCCEEDED
 
