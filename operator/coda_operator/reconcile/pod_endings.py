@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from coda.errors import CodaError, Conflict
 from coda.lifecycle import RankPod
@@ -28,6 +28,8 @@ ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server 
 
 TOLD_AGAIN_S: Final = 5.0
 """Seconds until a pod is told again. Our choice: some tries within any useful notice."""
+
+Result = TypeVar("Result")
 
 Write = Callable[[str, str], Awaitable[None]]
 """Writes the pod at a path that has a uid."""
@@ -76,11 +78,7 @@ class PodEndings:
             self._failed.pop(key, None)
             return None
 
-        results = await asyncio.gather(*(end(pod) for pod in pods), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return _earliest(*(result for result in results if not isinstance(result, BaseException)))
+        return _earliest(*await _all_ended([end(pod) for pod in pods]))
 
     def _note(self, key: str, version: int, failures: int, error: CodaError) -> float:
         """Note a failure; return when to try again."""
@@ -126,7 +124,7 @@ class StopAnnouncer:
         text = announcement_text(
             Announcement(id=job.placement.plan_id, cause=order.cause.value, notice_s=order.notice_s, until_s=due_s)
         )
-        told = await asyncio.gather(*(self._tell(job, pod, text) for pod in pods))
+        told = await _all_ended([self._tell(job, pod, text) for pod in pods])
         return None if all(told) else self._clock() + TOLD_AGAIN_S
 
     async def _tell(self, job: JobRecord, pod: RankPod, text: str) -> bool:
@@ -141,6 +139,15 @@ class StopAnnouncer:
             log.warning("pod %s of %s is not told that it is to stop: %s", pod.name, job.key, error)
             return False
         return True
+
+
+async def _all_ended(works: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Wait for all of them, then raise the first error: no write goes on behind the caller."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _earliest(*moments_s: float | None) -> float | None:
