@@ -91,6 +91,15 @@ def test_a_torch_that_it_does_not_know_is_imported_all_the_same(library: str, tm
     assert len(errors.splitlines()) == 1
 
 
+def test_asking_whether_torch_is_there_takes_no_control_away(environ: dict[str, str], tmp_path: Path) -> None:
+    """As transformers, accelerate and datasets do before they import it."""
+    (tmp_path / "torch.py").write_text("import os\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'] == '')\n")
+    script = "import importlib.util as u; print(u.find_spec('torch').name, u.find_spec('torch').name); import torch"
+    settings = {"PYTHONPATH": str(tmp_path), "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    told, _ = run(environ | settings, "-c", script)
+    assert told == "torch torch\nTrue"
+
+
 def test_a_torch_that_cannot_be_imported_fails_as_without_it(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.13 is missing')\n")
     script = "try:\n    import torch\nexcept ImportError as error:\n    print(error)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +17,27 @@ job: Job | None = None
 
 
 class _TorchFinder:
-    """Stands first in `sys.meta_path` until torch is looked for."""
+    """Stands first in `sys.meta_path` until torch is imported. Many libraries only ask whether it is there."""
+
+    def __init__(self) -> None:
+        self._asking = threading.local()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return torch's own spec, with a loader that also prepares the job; None for other names."""
-        if name != "torch":
+        if name != "torch" or getattr(self._asking, "now", False):
             return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.loader is None:
+        self._asking.now = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._asking.now = False
+        run = getattr(spec.loader, "exec_module", None) if spec is not None else None
+        if spec is None or spec.loader is None or run is None:
             return spec
-        run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _guarded(_before)
             run(module)
             _guarded(_after, module)

@@ -33,11 +33,15 @@ class Job:
         self._path = path
         self._torch: Any = None
         self._memory: Memory | None = None
+        self._link: Link | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Also in a forked child: a worker of a DataLoader is not the job, and has no GPU."""
-        self._link: Link | None = None
+        if self._link is not None:
+            atexit.unregister(self._link.end)
+            self._link.leave()
+        self._link = None
         self._clock = StepClock()
         self._orders: dict[int, Order] = {}  # by device, -1: all
         self._uuids: dict[int, str] = {}
@@ -99,7 +103,7 @@ class Job:
         """CUDA is there: from now on there is something to control."""
         if self._link is not None:
             return
-        self._link = Link(self._path, self._greeting, self._obey_packet, self._idle)
+        self._link = Link(self._path, self._greeting, self._obey_packet, lambda: self._guarded(self._idle))
         atexit.register(self._link.end)
         self._link.start()
 
@@ -121,7 +125,7 @@ class Job:
         now_s = time.monotonic()
         if now_s - self._reported_s >= REPORT_S or (took_s is not None and self._clock.is_outlier(took_s)):
             self._report(now_s)
-        if self._by_step and took_s is not None:
+        if self._by_step and took_s is not None and not self._torch.cuda.is_current_stream_capturing():
             self._pause(took_s)
 
     def _report(self, now_s: float) -> None:

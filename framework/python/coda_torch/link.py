@@ -39,7 +39,9 @@ class Link:
         if connection is None:
             return False
         try:
-            connection.send(json.dumps(message, separators=(",", ":")).encode(), socket.MSG_DONTWAIT)
+            connection.send(
+                json.dumps(message, separators=(",", ":")).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            )
         except (OSError, ValueError):
             return False
         return True
@@ -52,6 +54,12 @@ class Link:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(2.0)
+
+    def leave(self) -> None:
+        """In a forked child: close its copy of the socket. The connection stays the parent's."""
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
 
     def _run(self) -> None:
         wait_s = FIRST_WAIT_S
@@ -69,8 +77,8 @@ class Link:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.connect(self._path)
-            connection.send(json.dumps(self._greet()).encode())
-        except (OSError, ValueError):
+            connection.send(json.dumps(self._greet()).encode(), socket.MSG_NOSIGNAL)
+        except Exception:  # torch may raise anything while it greets; the script must not see it
             connection.close()
             return None
         self._socket = connection

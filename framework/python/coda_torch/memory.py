@@ -46,7 +46,8 @@ class Memory:
         self._torch = torch
         self._reserve_bytes = 0 if library is None else library.stats(0).reserve_bytes
         self._boundaries_left = 0
-        self._mismatches = 0
+        self._mismatches: dict[int, int] = {}  # in a row, by device
+        self._by_us: set[int] = set()  # devices, -1 for all, whose fraction is ours
         self.by_fraction = library is None
 
     def set_limit(self, device: int, device_bytes: int | None, host_bytes: int | None) -> None:
@@ -54,8 +55,9 @@ class Memory:
         if self._library is not None and not self.by_fraction:
             reserve = self._reserve_bytes if host_bytes is None else host_bytes
             self._library.limit(device, UNLIMITED if device_bytes is None else device_bytes, reserve)
-        elif device_bytes is not None or self._library is None:
+        elif device_bytes is not None or device in self._by_us:  # a fraction of the script's own stays
             self._set_fraction(device, device_bytes)
+            (self._by_us.discard if device_bytes is None else self._by_us.add)(device)
 
     def begin_to_move(self) -> None:
         """Empty the cache now and at the next boundaries. From the listener's thread: what is in use stays."""
@@ -86,7 +88,7 @@ class Memory:
                 found.append(DeviceUse(device, reserved, 0, 0, floor, int(torchs.get("num_ooms", 0)), 0, 0, 0))
                 continue
             seen = self._library.stats(device)
-            self._judge(reserved, seen.device_bytes + seen.host_bytes)
+            self._judge(device, reserved, seen.device_bytes + seen.host_bytes)
             on_device = reserved if self.by_fraction else seen.device_bytes
             found.append(
                 DeviceUse(
@@ -103,10 +105,10 @@ class Memory:
             )
         return [use for use in found if use.device_bytes or use.host_bytes]
 
-    def _judge(self, reserved: int, counted: int) -> None:
+    def _judge(self, device: int, reserved: int, counted: int) -> None:
         """Another thread may allocate between the two readings: only a repeated difference counts."""
-        self._mismatches = self._mismatches + 1 if reserved > counted else 0
-        if self._mismatches >= MISMATCHES and not self.by_fraction:
+        self._mismatches[device] = self._mismatches.get(device, 0) + 1 if reserved > counted else 0
+        if self._mismatches[device] >= MISMATCHES and not self.by_fraction:
             from coda_torch.injection import say
 
             self.by_fraction = True

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from coda.sharing.memory_limits import MemoryControl, MemoryUse
-from coda_agent.sharing.messages import GpuClaim, Message
+from coda_agent.sharing.messages import MOST_GPUS, GpuClaim, Message
 
 PEAK_S = 60.0
 """How long a peak is remembered (AntMan's coordinator gives memory back no faster)."""
@@ -39,6 +39,8 @@ class Process:
             return
         before, self.claims = self.claims, {claim.gpu: claim for claim in message.gpus}
         for gpu, claim in self.claims.items():
+            if gpu not in self.peaks and len(self.peaks) >= MOST_GPUS:
+                continue  # no process has so many: it makes names up
             was = before[gpu].refusals if gpu in before else 0
             self.refusals[gpu] = self.refusals.get(gpu, 0) + max(0, claim.refusals - was)
             self._note_peak(gpu, claim.device_bytes + claim.host_bytes, now_s)
@@ -51,8 +53,9 @@ class Process:
         return self.count >= KNOWN_STEPS
 
     def floor_bytes(self, gpu: str) -> int:
-        """What it keeps between two mini-batches: tensors, and what lies between them."""
-        return max(self.claims[gpu].floor_bytes, self.least.get(gpu, 0))
+        """What it keeps between two mini-batches: tensors, and what lies between them. Never more than its peak: a
+        limit that was reached long ago says nothing of what it holds now, and a process may say anything."""
+        return min(self.peak_bytes(gpu), max(self.claims[gpu].floor_bytes, self.least.get(gpu, 0)))
 
     def control_on(self, gpu: str) -> MemoryControl:
         """Without enough host memory behind it a limit below the peak would end the job."""

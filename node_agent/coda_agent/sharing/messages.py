@@ -6,7 +6,6 @@ an unknown type are ignored."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +81,7 @@ def _steps(values: Any) -> tuple[float, ...]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidInput("s must hold numbers")
-        if not (math.isfinite(value) and 0 < value <= LONGEST_STEP_S):
+        if not 0 < value <= LONGEST_STEP_S:
             raise InvalidInput("a mini-batch takes more than 0 s and less than a day")
     return tuple(float(value) for value in values)
 

@@ -6,7 +6,7 @@ that are too large or make no sense are counted; after a hundred of them the con
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import json
 import logging
 import os
@@ -193,11 +193,10 @@ class SharingServer:
 
 def _has_ended(connection: socket.socket) -> bool:
     """True if the process that connected is gone: its pid may be another pod's by now. False on older kernels."""
-    pidfd = -1
-    with contextlib.suppress(OSError):
+    try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
-    if pidfd < 0:
-        return False
+    except OSError as error:
+        return error.errno != errno.ENOPROTOOPT  # else the kernel has none for a process that was reaped
     try:
         return bool(select.select([pidfd], [], [], 0)[0])
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.devices import Gpu, GpuProcess
 from coda_agent.gpus.processes import GpuUser
 from coda_agent.sharing import Coordinator, GpuOrder, SharedGpu, shared_gpus_from
-from coda_agent.sharing.messages import GpuClaim, Message
+from coda_agent.sharing.members import Process
+from coda_agent.sharing.messages import MOST_GPUS, GpuClaim, Message
 
 GPU = "GPU-1"
 CONFIG = SharingConfig(measure_s=1.0, arriving_s=5.0)
@@ -99,6 +101,26 @@ def test_what_a_job_keeps_between_steps_is_what_it_had_when_its_limit_was_reache
     board.coordinator.take("o1", steps(50, claim(30, floor=10), kind="done"), 0.5)
     orders = board.seconds(1, g1=steps(1, claim(1)), o1=steps(60, claim(30, floor=10)))
     assert (orders["o1"].device_bytes, orders["o1"].share) == (30 * GIB, CONFIG.floor_share)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(steps(50, claim(0, floor=1000)), id="it says that it keeps more than it has"),
+        pytest.param(steps(50, claim(1)), id="it had more when its limit was reached, over a minute ago"),
+    ],
+)
+def test_what_a_process_keeps_is_never_more_than_its_peak(board: Board, said: Message) -> None:
+    board.coordinator.take("o1", steps(50, claim(10), kind="done"), 0.5)
+    assert "o1" in board.seconds(90, g1=steps(1, claim(1)), o1=said)
+
+
+def test_made_up_gpus_take_no_memory() -> None:
+    process = Process()
+    for number in range(1000):
+        made_up = replace(claim(1), gpu=f"GPU-{number}")
+        process.take(Message(kind="done", gpus=(made_up,)), number)
+    assert max(len(process.peaks), len(process.least), len(process.refusals)) == MOST_GPUS
 
 
 def test_a_limit_is_divided_among_the_processes_of_a_pod(board: Board) -> None:

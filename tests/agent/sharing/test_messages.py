@@ -45,6 +45,7 @@ def test_what_a_newer_version_says_is_skipped(words: bytes) -> None:
         pytest.param(packet(s=[-1]), id="negative time"),
         pytest.param(packet(s=[1e99]), id="endless step"),
         pytest.param(b'{"v":1,"type":"steps","s":[NaN]}', id="no number"),
+        pytest.param(b'{"v":1,"type":"steps","s":[%d]}' % 10**400, id="a step of 400 digits"),
         pytest.param(packet(s=[True]), id="no duration"),
         pytest.param(packet(count=-1), id="negative count"),
         pytest.param(packet(count=2**63), id="endless count"),
