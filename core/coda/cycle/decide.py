@@ -74,6 +74,8 @@ def decide(
         this.start_in_between(kept, hold, book)
         hold.count_idle()
     this.release_delayed()
+    if this.stops and index.tenants is not None:  # what stops changes the shares, so that another would be tried first
+        book.fair_shares.note(this.stops[0].by, (), now_s)
 
     # 5. Explain why the rest waits.
     refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons)

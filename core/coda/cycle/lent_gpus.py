@@ -12,6 +12,7 @@ from coda.model.decision import Stop, WaitCode, WaitReason
 from coda.model.job import JobId, StopCause
 from coda.tenants import FairShareMemory, TenantLedger
 from coda.tenants.fair_share import LentGangs, Takings, lent_gangs
+from coda.tenants.memory import key_of_stop
 from coda.wording import clock_text, counted, numbers_of
 
 
@@ -72,7 +73,7 @@ class LentGpus:
         takings = Takings(self._ledger, job, owns=True)
         stops = stopped_in_turn(ready, job, rank_class, takings, StopCause.FAIR_SHARE)
         if stops:
-            next_s = memory.next_stop_s(self._config, self._now_s)
+            next_s = memory.next_stop_s(self._config, {key_of_stop(stop) for stop in stops}, self._now_s)
             if next_s is None:
                 return stops
             self._wait(job.id, next_s, "and too many jobs stopped for others in the last minute")

@@ -19,6 +19,7 @@ from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources, key_of_amount
 from coda.policy.order import SortKey
 from coda.promises import Kept, Promise, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
+from coda.tenants.memory import key_of_stop
 
 _PROMISED: Final = 4
 """The overdue jobs, of different classes, that nodes are looked for in one cycle. Our choice: a search reads all nodes,
@@ -60,8 +61,8 @@ class CycleStarts:
         return reasons | {job: delay.reason() for job, delay in self.delays.items()}
 
     def start_claimed(self, book: PromiseBook) -> None:
-        """Start the jobs first that gangs stopped for: what these leave is for nobody else."""
-        if self.is_over or self._lent is None:
+        """Start the jobs first that others stopped for: what these leave is for nobody else."""
+        if self.is_over:
             return
         for job_id in book.fair_shares.claims(self._index.queue.job_ids(), self._now_s):
             queued = self._index.queue.get(job_id)
@@ -84,8 +85,7 @@ class CycleStarts:
                 queued.gang_class, partial(self._lent.stops_for, book.fair_shares), queued, ()
             )
             if self.stops:
-                stopped = [f"{stop.job}-{stop.attempt}" for stop in self.stops]
-                book.fair_shares.note(job.id, stopped, self._now_s)
+                book.fair_shares.note(job.id, [key_of_stop(stop) for stop in self.stops], self._now_s)
                 return
 
     def start_overdue(self, book: PromiseBook) -> Kept | None:
@@ -96,6 +96,8 @@ class CycleStarts:
         promised = 0
         for queued in overdue(self._index, self._now_s):
             job = queued.job
+            if job.id in self._early:
+                continue  # others stopped for it, and it has started
             if queued.gang_class in hopeless or self._is_barred(job) or self._is_beyond_quota(queued):
                 continue
             if self._start(queued, is_overdue=True):

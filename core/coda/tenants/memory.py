@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from coda.model.decision import Stop
 from coda.model.job import JobId
 from coda.policy.config import FairShareConfig
 from coda.policy.reclaim import WINDOW_S
@@ -43,13 +44,19 @@ class FairShareMemory:
             }
         return list(self._claimed_s)
 
-    def next_stop_s(self, config: FairShareConfig, now_s: float) -> float | None:
-        """Return when the budget lets gangs stop for one more job; None if it does now.
+    def next_stop_s(self, config: FairShareConfig, keys: Collection[str], now_s: float) -> float | None:
+        """Return when the budget lets these gangs stop for one more job; None if it does now.
 
-        What crosses the budget is done as a whole: half of what a gang needs would be in vain."""
+        What crosses the budget is done as a whole: half of what a gang needs would be in vain. `keys`: theirs; gangs
+        that were told already do not count against themselves."""
         if self._stopped_s:
             self._stopped_s = {key: at_s for key, at_s in self._stopped_s.items() if at_s > now_s - WINDOW_S}
-        limit = config.stops_per_minute
-        if not limit or len(self._stopped_s) < limit:
+        limit, others = config.stops_per_minute, [at_s for key, at_s in self._stopped_s.items() if key not in keys]
+        if not limit or len(others) < limit:
             return None
-        return min(sorted(self._stopped_s.values())[-limit], now_s) + WINDOW_S
+        return min(sorted(others)[-limit], now_s) + WINDOW_S
+
+
+def key_of_stop(stop: Stop) -> str:
+    """What tells a stopped attempt from all others."""
+    return f"{stop.job}-{stop.attempt}"

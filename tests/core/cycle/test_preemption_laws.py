@@ -57,19 +57,14 @@ def left_s(one: Job, now_s: float) -> float:
 @law
 @given(st.data(), preempting)
 def test_nothing_is_taken_twice_and_nobody_is_stopped_in_vain(data: st.DataObject, config: PolicyConfig) -> None:
-    """What a stop frees is taken at once: by whom it was for, or by a job whose tenant goes first since then.
+    """What a stop frees is taken at once by whom it was for.
 
     Every plan with a memory equals the one without (`Play`)."""
     plans = played(data, config).plans
     for (now, plan), (_, following) in pairwise(plans):
         assert all(resources().fits_in(free) and free.gpus >= 0 <= free.cpu_m for free in free_by_node(now).values())
         started = {start.job for start in following.starts}
-        taken = {name for start in following.starts for name in start.nodes}
-        job_by_id = {one.id: one for one in now.jobs}
-        for stop in plan.stops:
-            stopped = job_by_id[stop.job].placement
-            assert stopped is not None
-            assert stop.by in started or (config is CODA and taken.intersection(stopped.nodes))
+        assert {stop.by for stop in plan.stops} <= started
 
 
 @law

@@ -8,13 +8,14 @@ import pytest
 
 from coda.cache import PlannerCache
 from coda.cycle import decide
+from coda.cycle.decide import decide_around
 from coda.model import Decision, Job, Node, WaitCode
 from coda.model.job import StopCause
 from coda.model.world import VirtualCluster, World
 from coda.policy import Component, PolicyConfig
 from coda.policy.config import FairShareConfig
 from coda.promises import PromiseBook
-from tests.builders import job, node, rack, running, world
+from tests.builders import job, node, rack, resources, running, world
 
 NOW_S = 10_000.0
 CODA = PolicyConfig(policy="coda")
@@ -210,6 +211,23 @@ def test_the_budget_of_a_minute_holds() -> None:
     assert plan.wake_s == NOW_S + 60
     assert "too many jobs stopped for others in the last minute" in plan.refusals[0].message
     assert stopped(decide(again, config, NOW_S + 60, book=book)) == ["firm/f3"]
+
+
+def test_a_stop_does_not_count_against_itself_where_capacity_is_held_back() -> None:
+    """Then it is decided twice, and both must agree."""
+    config = replace(CODA, fair_share=FairShareConfig(stops_per_minute=1, min_runtime_s=0))
+    held = [*full(of("firm", "f1"), of("firm", "f2"), of("firm", "f3")), runs(of("firm", "f4", 6), "n3", since_s=-1.0)]
+    now = world_of([*held, of("red", "owner")], 4)
+    plan = decide_around({"n3": resources(gpus=1, cores=1)}, now, config, NOW_S, book=PromiseBook())
+    assert stopped(plan) == ["firm/f3"]
+
+
+def test_an_overdue_owner_for_whom_gangs_stopped_starts_once() -> None:
+    late_s = NOW_S + 100 * 3600
+    owner, book = of("red", "owner"), PromiseBook()
+    book.fair_shares.note(owner.id, (), late_s)
+    plan = decide(world_of([owner], 2), CODA, late_s, book=book)
+    assert [start.job for start in plan.starts] == ["red/owner"]
 
 
 @pytest.mark.parametrize("config", [replace(CODA, fair_share=FairShareConfig(from_use=None)), PolicyConfig()])
