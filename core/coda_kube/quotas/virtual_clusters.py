@@ -79,7 +79,8 @@ class VirtualClusters:
         name = (new or old or {})["metadata"]["name"]
         entry = _entry_from_json(new) if new is not None else None
         known = self._entry_by_name.pop(name, None)
-        self._tree = None
+        if entry is None or known is None or entry.tenant != known.tenant:
+            self._tree = None  # else it is its status, which we write ourselves
         if entry is not None:
             self._entry_by_name[name] = entry
             if known is not None and (entry.namespaces, entry.age) == (known.namespaces, known.age):
