@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from coda.correlation.suspect_nodes import Cordon, suspect_nodes
+from coda.correlation.suspect_nodes import Cordon, ended_cordons, suspect_nodes
 from coda.errors import CodaError
 from coda.wording import moment_text
 from coda_kube.api.client import AlreadyExists, Client
@@ -56,14 +56,16 @@ class Cordons:
             await asyncio.sleep(CHECK_EVERY_S)
 
     async def check(self) -> None:
-        """Decide once. Costs no request while nothing changes."""
+        """Decide once; not while jobs are listed again, for not all are known. Costs no request if nothing changes."""
+        if self._cluster.listing.is_set():
+            return
         nodes = self._cluster.nodes
         failed, cleared_s = self._cluster.failed_jobs.on_nodes, nodes.cleared_s()
         cordons = suspect_nodes(failed.all(), cleared_s, nodes.with_gpus(), self._clock(), self._share)
         before = self._cluster.suspicion.cordons
         after = {cordon.node: cordon for cordon in cordons}
         until_s = {cordon.node: cordon.until_s for cordon in cordons}
-        suspicion = Suspicion(cordons=after, until_s=until_s, cleared=failed.cleared(cleared_s))
+        suspicion = Suspicion(cordons=after, until_s=until_s, ended=ended_cordons(failed.all(), cleared_s))
         self._show(len(after))
         if suspicion == self._cluster.suspicion:
             return

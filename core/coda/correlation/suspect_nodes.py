@@ -68,6 +68,19 @@ def suspect_nodes(
     return tuple(oldest[: most_cordons(nodes, share)])
 
 
+def ended_cordons(failures: Iterable[NodeFailure], cleared_s: Mapping[str, float]) -> Mapping[str, frozenset[float]]:
+    """Return, by node, until when cordons would have lasted that an administrator has ended. O(failures)."""
+    last_s: dict[tuple[str, str], float] = {}
+    for one in failures:
+        if one.time_s <= cleared_s.get(one.node, 0.0):
+            key = one.node, one.reason
+            last_s[key] = max(last_s.get(key, 0.0), one.time_s)
+    ended: dict[str, frozenset[float]] = {}
+    for (node, _), time_s in last_s.items():
+        ended[node] = ended.get(node, frozenset()) | {time_s + CORDON_S}
+    return ended
+
+
 def most_cordons(nodes: int, share: float = SHARE) -> int:
     """Return how many nodes of a pool may be cordoned at once: at least one, but never the only node."""
     return min(MOST_NODES, max(1, int(nodes * share))) if nodes > 1 and share > 0 else 0

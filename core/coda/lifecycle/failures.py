@@ -89,8 +89,15 @@ def _nodes(node: str | None) -> tuple[str, ...]:
 
 
 def nodes_to_avoid(now: Situation, now_s: float) -> dict[str, float]:
-    """Return the nodes that a waiting job avoids, with until when: its own, and those whose GPUs are suspect."""
-    own = {node: until_s for node, until_s in now.progress.avoid.items() if until_s > now_s and node not in now.cleared}
+    """Return the nodes that a waiting job avoids, with until when: its own, and those whose GPUs are suspect.
+
+    A cordon that an administrator ended is forgotten. It is known by its time, which the status has in milliseconds."""
+    ended = now.ended_cordons
+    own = {
+        node: until_s
+        for node, until_s in now.progress.avoid.items()
+        if until_s > now_s and not any(abs(until_s - ended_s) < 0.01 for ended_s in ended.get(node, ()))
+    }
     return own | {node: max(until_s, own.get(node, 0.0)) for node, until_s in now.cordoned.items() if until_s > now_s}
 
 

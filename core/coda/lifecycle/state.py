@@ -208,7 +208,7 @@ class Situation:
     unready_since_s: Mapping[str, float] = field(default_factory=dict)  # node -> since when it is gone or not Ready
     given_up: frozenset[str] = frozenset()  # nodes that are deleted or tainted out-of-service: nothing runs there
     cordoned: Mapping[str, float] = field(default_factory=dict)  # nodes whose GPUs are suspect -> until
-    cleared: frozenset[str] = frozenset()  # nodes that an administrator trusts again since they last failed
+    ended_cordons: Mapping[str, frozenset[float]] = field(default_factory=dict)  # by node: until when they had lasted
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read

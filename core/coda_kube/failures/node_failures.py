@@ -22,11 +22,11 @@ MOST: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; `cleared`: nodes trusted again."""
+    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; `ended`: see `ended_cordons`."""
 
     cordons: Mapping[str, Cordon] = field(default_factory=dict)  # by node
     until_s: Mapping[str, float] = field(default_factory=dict)
-    cleared: frozenset[str] = frozenset()
+    ended: Mapping[str, frozenset[float]] = field(default_factory=dict)
 
 
 class NodeFailures:
@@ -53,13 +53,6 @@ class NodeFailures:
     def forget_all(self) -> None:
         """Forget every job: they are listed again."""
         self._failure_by_uid.clear()
-
-    def cleared(self, cleared_s: Mapping[str, float]) -> frozenset[str]:
-        """Return the nodes that an administrator trusts again since a job last failed there. O(failures)."""
-        last_s: dict[str, float] = {}
-        for one in self._failure_by_uid.values():
-            last_s[one.node] = max(last_s.get(one.node, 0.0), one.time_s)
-        return frozenset(node for node, last in last_s.items() if cleared_s.get(node, 0.0) >= last)
 
     def all(self) -> Iterable[NodeFailure]:
         """Return everything that is remembered."""

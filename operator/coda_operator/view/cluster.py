@@ -69,7 +69,7 @@ class ClusterView:
         self._unheard_since_s: float | None = None
         self._deadlines = Deadlines()
         self._unbound = UnboundPods(clock)
-        self._listed_again = asyncio.Event()
+        self.listing = asyncio.Event()
         self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
         self.learned_cores = LearnedCores()
         self.failed_jobs = FailedJobs()
@@ -111,7 +111,7 @@ class ClusterView:
                 self.jobs.drop(job)
             return
         if event is None and known is not None:
-            self._listed_again.set()
+            self.listing.set()
         self.jobs.put(job)
 
     def put_written(self, job: Json) -> None:
@@ -145,7 +145,7 @@ class ClusterView:
         self.times.forget_all()
         self.failed_jobs.forget_all()
         self._packed_by_key.clear()
-        self._listed_again.set()
+        self.listing.set()
 
     def _on_restored(self) -> None:
         """What is known of jobs and of vanished pods may never have happened."""
@@ -187,7 +187,7 @@ class ClusterView:
             unready_since_s=self.nodes.unready_since_s(nodes),
             given_up=self.nodes.given_up(nodes),
             cordoned=self.suspicion.until_s,
-            cleared=self.suspicion.cleared,
+            ended_cordons=self.suspicion.ended,
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
             converged=job.converged,
@@ -230,14 +230,14 @@ class ClusterView:
     async def _drop_unlisted_jobs_after_outages(self) -> None:
         """After an outage kopf lists again, but never says which jobs are gone."""
         while True:
-            await self._listed_again.wait()
+            await self.listing.wait()
             await asyncio.sleep(LISTING_S)
-            self._listed_again.clear()
+            self.listing.clear()
             try:
                 await self._drop_unlisted_jobs()
             except CodaError as error:
                 log.info("%s: %s", JOBS_PATH, error)
-                self._listed_again.set()
+                self.listing.set()
 
     async def _drop_unlisted_jobs(self) -> None:
         """A function of its own: inside the loop above a page of the list would stay in memory until the next list."""

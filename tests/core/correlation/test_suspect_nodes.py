@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda.correlation import NodeFailure, suspect_nodes
-from coda.correlation.suspect_nodes import CORDON_S, MOST_NODES, WINDOW_S, most_cordons
+from coda.correlation.suspect_nodes import CORDON_S, MOST_NODES, WINDOW_S, ended_cordons, most_cordons
 
 NOW_S = 1e6
 ECC = "GPU ECC error"
@@ -67,3 +67,9 @@ def test_how_many_nodes_may_be_cordoned(nodes: int, share: float, most: int) -> 
 def test_a_cordon_says_who_and_until_when() -> None:
     (cordon,) = suspect_nodes([failed("ann"), failed("bob", ago_s=50), failed("ann", ago_s=10)], {}, 9, NOW_S)
     assert (cordon.reason, cordon.users, cordon.since_s, cordon.until_s) == (ECC, 2, NOW_S - 50, NOW_S - 10 + CORDON_S)
+
+
+def test_an_ended_cordon_is_known_by_its_time_and_other_failures_there_are_not() -> None:
+    failures = (failed("ann", "n1", ago_s=100), failed("bob", "n1", ago_s=50), failed("ann", "n2", ago_s=10))
+    assert ended_cordons(failures, {"n1": NOW_S}) == {"n1": frozenset({NOW_S - 50 + CORDON_S})}
+    assert ended_cordons(failures, {"n1": NOW_S - 70}) == {"n1": frozenset({NOW_S - 100 + CORDON_S})}

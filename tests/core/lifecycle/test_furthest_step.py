@@ -219,6 +219,13 @@ def test_only_a_start_without_trouble_may_be_kept_back() -> None:
     assert not is_passing(created.progress, furthest_step(created, NOW_S, CONFIG).progress)
 
 
+def test_a_cordon_that_was_ended_is_forgotten_and_what_failed_there_itself_is_not() -> None:
+    avoid = {"n1": NOW_S + 10.001, "n2": NOW_S + 20, "n3": NOW_S + 30}
+    ended = {"n1": frozenset({NOW_S + 5, NOW_S + 10.0014}), "n2": frozenset({NOW_S + 5})}
+    waits = situation(Phase.QUEUED, placement=None, progress=progress(Phase.QUEUED, avoid=avoid), ended_cordons=ended)
+    assert next_step(waits, NOW_S, CONFIG).progress.avoid == {"n2": NOW_S + 20, "n3": NOW_S + 30}
+
+
 def test_a_job_that_waits_looks_again_when_a_node_is_avoided_no_more() -> None:
     """The planner knows no time: without this a gang that needs every node would wait for ever."""
     waits = progress(Phase.QUEUED, avoid={"n1": NOW_S + 10, "n2": NOW_S + 20})
