@@ -47,13 +47,13 @@ class Link:
         return True
 
     def end(self) -> None:
-        """Stop before the interpreter does: it must not find this thread inside of torch."""
+        """Stop before the interpreter does: it must not find this thread inside of torch, on a busy machine either."""
         self._ending.set()
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join(2.0)
+        self._thread.join(10.0)
 
     def leave(self) -> None:
         """In a forked child: close its copy of the socket. The connection stays the parent's."""
