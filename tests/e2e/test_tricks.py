@@ -96,6 +96,8 @@ async def remove_all(admin: Client) -> None:
         for item in (await admin.list_pages(path))["items"]:
             await admin.delete(f"{path}/{name_of(item)}")
     await wait_until_empty(admin)
+    for item in (await admin.list_pages(jobs_path(BATCH)))["items"]:  # the operator lets them go, in its time
+        await wait_gone(admin, f"{jobs_path(BATCH)}/{name_of(item)}")
 
 
 @pytest.mark.parametrize("trick", REFUSED)

@@ -33,7 +33,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_bound,
     wait_until_empty,
 )
-from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, pods_of, wait_for, wait_for_phase
+from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, pods_of, wait_for, wait_for_phase, wait_gone
 from tests.e2e.policy_cases import (
     BATCH_JOBS,
     CRON_JOBS,
@@ -67,10 +67,12 @@ async def asker(cluster: LocalCluster, namespace: None, admin: Client) -> AsyncI
     """Asks in anybody's name; the namespace is empty afterwards."""
     async with asking(cluster) as one:
         yield one
-    for path in (DEPLOYMENTS, JOBS, PODS):
+    for path in (jobs_path(BATCH), DEPLOYMENTS, JOBS, PODS):
         for item in (await admin.list_pages(path))["items"]:
             await admin.delete(f"{path}/{name_of(item)}")
     await wait_until_empty(admin)
+    for item in (await admin.list_pages(jobs_path(BATCH)))["items"]:  # the operator lets them go, in its time
+        await wait_gone(admin, f"{jobs_path(BATCH)}/{name_of(item)}")
 
 
 def cron_job() -> Json:
