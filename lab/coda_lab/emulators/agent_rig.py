@@ -124,7 +124,7 @@ class Rig:
         settings = Settings(
             **{"node_name": "n1", "state_dir": self.folder / "state", "peak_gb_per_s": peaks, **self._settings}
         )
-        resources = PodResources(ask=lambda _socket, _timeout_s: self.node.grants())
+        resources = PodResources(answer_s=300.0, ask=lambda _socket, _timeout_s: self.node.grants())
         self.agent = Node(settings, files=self.node.files, pod_resources=resources, gpus=self.gpus or Gpus())
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, "n1")

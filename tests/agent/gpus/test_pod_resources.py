@@ -22,6 +22,7 @@ from coda_agent.gpus.pod_resources import PodResources, ask_kubelet, grants_from
 from coda_lab.emulators.pod_resources import ContainerDevices, PodResourcesServer
 
 ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 300.0  # a busy machine may answer late; how long it takes is not asked here
 TRAIN = ContainerDevices(
     namespace="vision", pod="resnet-0-0", devices=(("nvidia.com/gpu", "GPU-1"), ("nvidia.com/gpu", "GPU-2"))
 )
@@ -41,20 +42,20 @@ def kubelet(tmp_path: Path) -> Iterator[PodResourcesServer]:
 
 def test_each_container_has_its_devices_whatever_their_order(kubelet: PodResourcesServer) -> None:
     kubelet.give([TRAIN])
-    assert {ask_kubelet(kubelet.socket, 10) for _ in range(5)} == {(TRAIN_GRANT,)}
+    assert {ask_kubelet(kubelet.socket, PATIENCE_S) for _ in range(5)} == {(TRAIN_GRANT,)}
 
 
 def test_claims_and_exclusive_cpus_are_read(kubelet: PodResourcesServer) -> None:
     kubelet.give(
         [ContainerDevices(namespace="a", pod="b", claims=(("gpu.nvidia.com", "n1", "gpu-0"),), exclusive_cpus=(2, 3))]
     )
-    (grant,) = ask_kubelet(kubelet.socket, 10)
+    (grant,) = ask_kubelet(kubelet.socket, PATIENCE_S)
     assert grant.claimed == (ClaimedDevice(driver="gpu.nvidia.com", pool="n1", device="gpu-0"),)
     assert grant.exclusive_cpus == {2, 3}
 
 
 def test_an_answer_is_kept_until_it_is_old(kubelet: PodResourcesServer) -> None:
-    resources = PodResources(kubelet.socket, keep_s=10)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S, keep_s=10)
     assert resources.listing(100).grants == ()
     kubelet.give([TRAIN])
     assert resources.listing(109).grants == ()
@@ -63,7 +64,7 @@ def test_an_answer_is_kept_until_it_is_old(kubelet: PodResourcesServer) -> None:
 
 
 def test_a_pod_that_is_new_asks_again_at_once(kubelet: PodResourcesServer) -> None:
-    resources = PodResources(kubelet.socket, keep_s=10, pause_s=1)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S, keep_s=10, pause_s=1)
     assert resources.listing(100, frozenset({"old"})).at_s == 100
     kubelet.give([TRAIN])
     assert resources.listing(100.5, frozenset({"old", "new"})).grants == ()
@@ -73,7 +74,7 @@ def test_a_pod_that_is_new_asks_again_at_once(kubelet: PodResourcesServer) -> No
 
 def test_a_pod_that_is_new_is_asked_about_again_if_there_was_no_answer(kubelet: PodResourcesServer) -> None:
     """Else a pod with exclusive cores could be throttled until the old answer is too old."""
-    resources = PodResources(kubelet.socket, keep_s=10, pause_s=1)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S, keep_s=10, pause_s=1)
     assert resources.listing(100, frozenset({"old"})).at_s == 100
     kubelet.give([TRAIN])
     kubelet.refuse(grpc.StatusCode.UNAVAILABLE)
@@ -83,7 +84,7 @@ def test_a_pod_that_is_new_is_asked_about_again_if_there_was_no_answer(kubelet: 
 
 
 def test_the_kubelet_is_never_asked_twice_within_the_pause(kubelet: PodResourcesServer) -> None:
-    resources = PodResources(kubelet.socket, keep_s=0, pause_s=1)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S, keep_s=0, pause_s=1)
     resources.listing(100)
     kubelet.give([TRAIN])
     assert resources.listing(100.5).grants == ()
@@ -91,7 +92,7 @@ def test_the_kubelet_is_never_asked_twice_within_the_pause(kubelet: PodResources
 
 
 def test_a_restarted_kubelet_is_found_on_its_new_socket(kubelet: PodResourcesServer) -> None:
-    resources = PodResources(kubelet.socket)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S)
     resources.listing(100)
     kubelet.restart()
     kubelet.give([TRAIN])
@@ -100,7 +101,7 @@ def test_a_restarted_kubelet_is_found_on_its_new_socket(kubelet: PodResourcesSer
 
 def test_while_the_kubelet_is_down_the_old_answer_stays_with_its_time(kubelet: PodResourcesServer) -> None:
     kubelet.give([TRAIN])
-    resources = PodResources(kubelet.socket)
+    resources = PodResources(kubelet.socket, answer_s=PATIENCE_S)
     resources.listing(100)
     kubelet.stop()
     silent = resources.listing(110)
@@ -114,21 +115,21 @@ def test_while_the_kubelet_is_down_the_old_answer_stays_with_its_time(kubelet: P
 
 def test_a_socket_that_was_never_there_is_an_outage(tmp_path: Path) -> None:
     with pytest.raises(Outage, match=r"kubelet.sock gave no list of devices: UNAVAILABLE"):
-        ask_kubelet(tmp_path / "kubelet.sock", 10)
-    assert PodResources(tmp_path / "kubelet.sock").listing(5).at_s is None
+        ask_kubelet(tmp_path / "kubelet.sock", PATIENCE_S)
+    assert PodResources(tmp_path / "kubelet.sock", answer_s=PATIENCE_S).listing(5).at_s is None
 
 
 def test_a_file_in_the_sockets_place_is_an_outage(tmp_path: Path) -> None:
     (tmp_path / "kubelet.sock").write_text("not a socket")
     with pytest.raises(Outage):
-        ask_kubelet(tmp_path / "kubelet.sock", 10)
+        ask_kubelet(tmp_path / "kubelet.sock", PATIENCE_S)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL], ids=str)
 def test_a_refusal_is_an_outage_with_its_code(kubelet: PodResourcesServer, code: grpc.StatusCode) -> None:
     kubelet.refuse(code)
     with pytest.raises(Outage, match=f"{code.name}: told to refuse"):
-        ask_kubelet(kubelet.socket, 10)
+        ask_kubelet(kubelet.socket, PATIENCE_S)
 
 
 def test_a_kubelet_that_hangs_is_left_after_the_timeout(kubelet: PodResourcesServer) -> None:
@@ -156,12 +157,12 @@ def test_a_kubelet_that_hangs_delays_no_round(tmp_path: Path) -> None:
 def test_an_answer_larger_than_any_kubelets_is_refused(kubelet: PodResourcesServer) -> None:
     kubelet.answer_with(b"\x0a\x80\x80\x80\x09" + bytes(18 << 20))
     with pytest.raises(Outage, match="RESOURCE_EXHAUSTED"):
-        ask_kubelet(kubelet.socket, 10)
+        ask_kubelet(kubelet.socket, PATIENCE_S)
 
 
 def test_an_answer_of_many_pods_is_read(kubelet: PodResourcesServer) -> None:
     kubelet.give(ContainerDevices(namespace="a", pod=f"p{number}", devices=TRAIN.devices) for number in range(3000))
-    assert len(ask_kubelet(kubelet.socket, 300)) == 3000  # how long it takes is not asked here
+    assert len(ask_kubelet(kubelet.socket, PATIENCE_S)) == 3000
 
 
 @given(answer=st.binary(max_size=200))
@@ -169,7 +170,7 @@ def test_an_answer_of_many_pods_is_read(kubelet: PodResourcesServer) -> None:
 def test_no_answer_crashes_the_client(kubelet: PodResourcesServer, answer: bytes) -> None:
     kubelet.answer_with(answer)
     try:
-        grants = ask_kubelet(kubelet.socket, 10)
+        grants = ask_kubelet(kubelet.socket, PATIENCE_S)
     except Outage:
         return
     assert all(grant.pod and grant.namespace for grant in grants)
