@@ -31,6 +31,8 @@ _SHOWN: Final = 5
 _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
+        status.delays.began status.delays.cause status.delays.doing status.delays.heldSeconds
+        status.delays.runSeconds status.delays.since status.delays.waits
         status.disruptions status.disruptionsInARow
         status.failure.advice status.failure.alike.jobs status.failure.alike.names status.failure.attempt
         status.failure.category status.failure.cutShort status.failure.decision
@@ -41,7 +43,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.lastStop.answer status.lastStop.attempt status.lastStop.by
         status.lastStop.cause status.lastStop.lostSeconds status.launchTime status.lostGPUSeconds status.lostSeconds
         status.message
-        status.notBefore status.observedGeneration status.pending.code status.pending.generation
+        status.notBefore status.observedGeneration status.pending.cause status.pending.code
+        status.pending.generation
         status.pending.holders status.pending.message status.pending.numbers status.pending.since status.phase
         status.placement.attempt status.placement.bindDeadline status.placement.borrows
         status.placement.committedTime status.placement.cpusPerReplica status.placement.epoch

@@ -89,7 +89,7 @@ class RunOrder:
 
     `models`: what its jobs train. `inaccuracy`: of what planner and allocator are told; its seed is the order's.
     `planner`: its numbers; the order's policy, parts left out and racks are set in it. `tenants`: a file of virtual
-    clusters, or SHARES, see `tenant_tree`; empty: none."""
+    clusters, or SHARES, see `tenant_tree`; empty: none. `books_delays`: as in `SimulationConfig`."""
 
     source: WorkloadSource
     cluster: str
@@ -107,6 +107,7 @@ class RunOrder:
     planner: PolicyConfig = field(default_factory=PolicyConfig)
     divides_from_history: bool = False
     tenants: str = ""
+    books_delays: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +188,10 @@ def run_with_log(order: RunOrder, on_progress: OnProgress | None = None) -> tupl
     simulation_config = simulation_config_of(config, shape, profiles, order.costs, inaccuracy)
     tenants, gangs = tenants_of(order.tenants, found.gangs, shape.gpus)
     simulation_config = replace(
-        simulation_config, divides_from_history=order.divides_from_history, virtual_clusters=tenants
+        simulation_config,
+        divides_from_history=order.divides_from_history,
+        virtual_clusters=tenants,
+        books_delays=order.books_delays,
     )
     with without_collecting():
         models = JobModelDraws(profiles, order.models, seed=order.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.dashboards.boards import Board, Chart, Choice, Number, Row, most, quantile, quantiles
+from deploy.dashboards.boards import Board, Chart, Choice, Number, Row, most, per_second, quantile, quantiles
 
 _OF = 'virtual_cluster=~"$tenant"'
 
@@ -47,6 +47,12 @@ BOARD = Board(
                         "p99": quantile(0.99, "coda_job_wait_seconds"),
                     },
                     unit="s",
+                ),
+                Chart(
+                    title="What jobs waited for",
+                    says="Seconds of waiting per second, by the cause that they are booked as (docs/why-jobs-wait.md).",
+                    lines={"{{cause}}": per_second("coda_job_delay_seconds_total", "cause")},
+                    stacked=True,
                 ),
                 Chart(
                     title="Waiting jobs by array",

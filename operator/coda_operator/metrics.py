@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from coda.history.delay_causes import DelayCause
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase
 from coda.model.job import StopCause
@@ -117,6 +118,10 @@ class Metrics:
         """Report the jobs by phase at each scrape; only the leader knows any."""
         self.registry.register(_JobsByPhase(jobs))
 
+    def show_waits(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
+        """Report at each scrape what waits are booked as; only the leader sees any."""
+        self.registry.register(_BookedWaits(booked_s))
+
     async def timed(self, work: Awaitable[float | None]) -> float | None:
         """Do `work`, and measure how long it takes and whether it fails."""
         started_s = time.perf_counter()
@@ -180,6 +185,22 @@ class HistoryMetrics:
         Gauge(
             "coda_operator_history_away", "1 while the history store cannot be written", registry=self._registry
         ).set_function(lambda: float(is_away()))
+
+
+class _BookedWaits(Collector):
+    """A counter of which a part is still running: it is asked at each scrape."""
+
+    def __init__(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
+        self._booked_s = booked_s
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._booked_s()
+        family = CounterMetricFamily(
+            "coda_job_delay_seconds", "Seconds that TrainingJobs waited, by cause", labels=["cause"]
+        )
+        for cause in DelayCause:
+            family.add_metric([cause.value], found.get(cause, 0))
+        yield family
 
 
 class _JobsByPhase(Collector):

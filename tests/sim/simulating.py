@@ -8,7 +8,7 @@ from coda.contention import ContentionConfig
 from coda.cycle import decide
 from coda.policy import PolicyConfig
 from coda_sim.engine import Costs, RunLog, Simulation, SimulationConfig
-from coda_sim.engine.simulation import Decide
+from coda_sim.engine.simulation_config import Decide
 from coda_sim.runs import config_of, simulation_config_of
 from coda_sim.traces import Row
 from coda_sim.workload import Cores, JobModelConfig, JobModelDraws, gangs_from_rows, profile_set, shape_from_text

@@ -9,7 +9,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from coda.history.report import DelayRow, EndingRow, FailureRow, HistoryReport, OwnerRow, SizeRow
+from coda.diagnosis.reasons import FACTS, Reason
+from coda.history.delay_causes import DelayCause
+from coda.history.report import (
+    DelayRow,
+    EndingRow,
+    FailureRow,
+    HistoryReport,
+    OwnerRow,
+    PhillyRow,
+    SizeRow,
+    UseRow,
+)
 from coda_sim.durations import duration_from_seconds
 
 
@@ -32,10 +43,22 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
             rows=tuple(_size(row) for row in report.sizes),
         ),
         WordTable(
-            title="Endings",
+            title="Endings (Philly's table 5)",
             note="Utilisation is of jobs whose GPUs were measured.",
             columns=("ending", "jobs", "share of jobs", "share of GPU time", "utilisation"),
             rows=tuple(_ending(row) for row in report.endings),
+        ),
+        WordTable(
+            title="Utilisation by size and ending (Philly's table 2)",
+            note="Of jobs whose GPUs were measured.",
+            columns=("size", "passed", "killed", "unsuccessful", "all"),
+            rows=tuple(_use_of(row) for row in report.uses),
+        ),
+        WordTable(
+            title="Philly's causes of delay (table 1)",
+            note="Fragmentation: all that jobs within their quota lack on the nodes, a full cluster too.",
+            columns=("cause", "up to 4 GPUs", "share", "more than 4 GPUs", "share", "share of waiting"),
+            rows=tuple(_philly(row) for row in report.philly),
         ),
         WordTable(
             title="Causes of delay",
@@ -44,8 +67,23 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
             rows=tuple(_delay(row) for row in report.delays),
         ),
         WordTable(
-            title="Failures",
-            columns=("reason", "trials", "jobs", "owners", "run p50", "run p90", "run p95", "share of lost GPU time"),
+            title="Failures (Philly's table 6)",
+            note="IF infrastructure, AE AI engine, U user. Trials on 1, on 2 to 4, and on more GPUs.",
+            columns=(
+                "reason",
+                "category",
+                "trials",
+                "1",
+                "2-4",
+                "more",
+                "jobs",
+                "owners",
+                "run p50",
+                "run p90",
+                "run p95",
+                "share of run time",
+                "share of GPU time",
+            ),
             rows=tuple(_failure(row) for row in report.failures[:top]),
         ),
         WordTable(
@@ -79,7 +117,8 @@ def _section(table: WordTable) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
     rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     note = f"<p>{escape(table.note)}</p>" if table.note else ""
-    return f"<h2>{escape(table.title)}</h2>{note}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    grid = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+    return f'<section><h2>{escape(table.title)}</h2>{note}<div class="wide">{grid}</div></section>'
 
 
 def _size(row: SizeRow) -> tuple[str, ...]:
@@ -91,14 +130,25 @@ def _ending(row: EndingRow) -> tuple[str, ...]:
     return (row.ending, f"{row.jobs:,}", _percent(row.share), _percent(row.gpu_share), _use(row.use))
 
 
+def _use_of(row: UseRow) -> tuple[str, ...]:
+    return (row.size, *map(_use, (row.passed, row.killed, row.unsuccessful, row.every)))
+
+
+def _philly(row: PhillyRow) -> tuple[str, ...]:
+    small, large = (f"{row.small:,}", _percent(row.small_share)), (f"{row.large:,}", _percent(row.large_share))
+    return (row.cause, *small, *large, _percent(row.wait_share))
+
+
 def _delay(row: DelayRow) -> tuple[str, ...]:
-    return (row.cause.value, f"{row.small:,}", f"{row.large:,}", _hours(row.wait_s), _percent(row.share))
+    return (_CAUSE_WORDS[row.cause], f"{row.small:,}", f"{row.large:,}", _hours(row.wait_s), _percent(row.share))
 
 
 def _failure(row: FailureRow) -> tuple[str, ...]:
     times = (row.run_p50_s, row.run_p90_s, row.run_p95_s)
-    counts = (f"{row.trials:,}", f"{row.jobs:,}", f"{row.owners:,}")
-    return (row.reason, *counts, *map(_time, times), _percent(row.gpu_share))
+    trials = tuple(f"{count:,}" for count in (row.trials, *row.trials_by_size))
+    shares = (_percent(row.run_share), _percent(row.gpu_share))
+    category = _CATEGORY_BY_REASON.get(row.reason, "-")
+    return (row.reason, category, *trials, f"{row.jobs:,}", f"{row.owners:,}", *map(_time, times), *shares)
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:
@@ -122,14 +172,38 @@ def _use(share: float | None) -> str:
     return "-" if share is None else _percent(share)
 
 
+_CAUSE_WORDS = {
+    DelayCause.FAIR_SHARE: "fair share",
+    DelayCause.CAPACITY: "capacity",
+    DelayCause.GPUS: "fragmentation of GPUs",
+    DelayCause.CORES: "fragmentation of cores",
+    DelayCause.MEMORY: "fragmentation of memory",
+    DelayCause.LOCALITY: "fragmentation, locality",
+    DelayCause.QUOTA: "quota of the namespace",
+    DelayCause.DEPENDENCY: "dependency",
+    DelayCause.HOLD: "hold",
+    DelayCause.RESTART: "restart",
+    DelayCause.CODA: "Coda",
+    DelayCause.UNSEEN: "not seen",
+}
+_CATEGORY_BY_REASON = {reason.value: FACTS[reason].category for reason in Reason}
+
+
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.5rem; }}
+h2 {{ font-size: 1.1rem; margin: 2rem 0 .3rem; }}
+p {{ margin: 0 0 .4rem; opacity: .7; }}
+.wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .8rem .2rem 0; text-align: right; border-bottom: 1px solid #8884; }}
-th:first-child, td:first-child {{ text-align: left; }}
+th, td {{ padding: .25rem .9rem; text-align: right; border-bottom: 1px solid #8883; white-space: nowrap; }}
+th {{ font-weight: 600; font-size: .85em; vertical-align: bottom; white-space: normal; min-width: 3.5em; }}
+th:first-child, td:first-child {{ text-align: left; padding-left: 0; }}
+td:first-child {{ max-width: 24em; overflow: hidden; text-overflow: ellipsis; }}
+tbody tr:hover {{ background: #8881; }}
 </style></head>
 <body><h1>{title}</h1>
 {body}

@@ -11,8 +11,8 @@ from typing import Final
 
 from coda.errors import InvalidInput
 from coda.history import Ending, FinishedJob
+from coda.history.delay_causes import DelayCause
 from coda.history.report import NOT_RECORDED
-from coda.history.time_spent import UNSEEN
 from coda_sim.traces import JobKind, RecordedStatus, Row
 
 NAMESPACE: Final = "imported"
@@ -56,7 +56,7 @@ def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mappin
             queued_s=queued_s,
             started_s=queued_s + wait_s,
             ended_s=queued_s + wait_s + row.duration_s,
-            waits=((UNSEEN, wait_s),) if wait_s > 0 else (),
+            waits=((DelayCause.UNSEEN.value, wait_s),) if wait_s > 0 else (),
             held_s=row.duration_s,
             run_s=row.duration_s,
             idle_gpu_s=None,

@@ -142,7 +142,7 @@ class _ReasonFinder:
         self._promised = None if kept is None else kept.job.id
         self._promise_text = "" if kept is None else promise_text(kept.promise)
         self.troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
-        self._lacks: dict[tuple[RankClass, RankClass, int], _Lack | None] = {}
+        self._lacks: dict[tuple[RankClass, RankClass, int, bool], _Lack | None] = {}
         self._same: dict[tuple[int, int], tuple[bool, WaitReason, WaitReason]] = {}
 
     def judge(self, gang_class: GangClass, judging: Judging) -> None:
@@ -173,16 +173,20 @@ class _ReasonFinder:
     def _lack(self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict) -> _Lack | None:
         """What gangs of so many such ranks lack; None if they fit, and are held back. Found once in a cycle.
 
-        Classes differ by owner, quota and more, which counts for nothing here. So most find the answer of another."""
-        key = (rank_class, anywhere, job.replicas)
+        Classes differ by owner and more, which counts for nothing here. So most find the answer of another."""
+        tenants = self._index.tenants
+        over_quota = tenants is not None and any(borrows for borrows, _ in tenants.share(job)[0])
+        key = (rank_class, anywhere, job.replicas, over_quota)
         if key not in self._lacks:
-            self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict)
+            self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict, over_quota=over_quota)
         return self._lacks[key]
 
-    def _new_lack(self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict) -> _Lack | None:
+    def _new_lack(
+        self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict, *, over_quota: bool
+    ) -> _Lack | None:
         if self._may_hold_back and _fits(job, rank_class):
             return None
-        shortfall = self._shortfall(job, rank_class, anywhere)
+        shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
         if verdict.shortfall == shortfall and verdict.reason is not None:
             return _Lack(shortfall, verdict.reason)
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))
@@ -344,7 +348,11 @@ class _ReasonFinder:
             sides = self._bottlenecks.shortages(anywhere, job.replicas)
         else:
             sides = self._bottlenecks.alternatives(anywhere, job.replicas, name) if scattered else ()
+        short_of = name or (sides[0].limits[0].name if sides else "")
         return Shortfall(
+            short_of=short_of,
+            enough_of_it=scattered
+            or (name is None and bool(short_of) and self._bottlenecks.is_enough(anywhere, short_of, job.replicas)),
             name=name,
             scattered=scattered,
             sides=sides,

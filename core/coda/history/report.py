@@ -1,24 +1,30 @@
 """What a span of time looked like: Philly's tables over the records of finished jobs.
 
 Source: Jeon et al., ATC 2019: figures 2 and 3 (run times and waits by size), tables 1 (causes of delay), 2
-(utilisation), 5 (endings) and 6 (failures).
+(utilisation by size and ending), 5 (endings) and 6 (failures).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from coda.history.delay_causes import DelayCause, delay_cause
+from coda.history.delay_causes import FRAGMENTED, DelayCause, cause_of_word
 from coda.history.record import Ending, FinishedJob
 
 NOT_RECORDED: Final = "NotRecorded"
 """The reason of an imported job whose source does not say how it ended."""
 LONG_WAIT_S: Final = 600.0
+SMALL_GPUS: Final = 4
+"""The most GPUs of a job that is not large in tables 1 and 6."""
 SHORT_RUN_S: Final = 60.0
 """Jobs that ran for less have no delay in Philly's table 1."""
+
+FAIR_SHARE: Final = "fair share"
+FRAGMENTATION: Final = "fragmentation"
+"""Philly's two causes of delay."""
 
 SIZES: Final = (("1 GPU", 1), ("2-4 GPUs", 4), ("5-8 GPUs", 8), ("more than 8 GPUs", None))
 """Sizes by name, and the most GPUs of each: those of Philly's figures."""
@@ -58,8 +64,19 @@ class EndingRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UseRow:
+    """Utilisation of the jobs of one size, by how they ended: table 2. None: nowhere measured."""
+
+    size: str
+    passed: float | None
+    killed: float | None
+    unsuccessful: float | None
+    every: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DelayRow:
-    """One cause of delay: table 1. Only jobs that ran for a minute."""
+    """One cause of delay. Only jobs that ran for a minute."""
 
     cause: DelayCause
     small: int  # jobs of at most four GPUs that it delayed
@@ -69,16 +86,30 @@ class DelayRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhillyRow:
+    """One of Philly's two causes: table 1. Only jobs that ran for a minute; one counts for each cause that it had."""
+
+    cause: str
+    small: int  # jobs of at most four GPUs that it delayed
+    small_share: float  # of all that were delayed by either
+    large: int  # larger ones
+    large_share: float
+    wait_share: float  # of the seconds of both
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRow:
     """One reason of failure: table 6, as far as records say it."""
 
     reason: str
     trials: int  # attempts that the jobs themselves ended
+    trials_by_size: tuple[int, int, int]  # of these, on one GPU, on two to four, on more
     jobs: int
     owners: int
     run_p50_s: float
     run_p90_s: float
     run_p95_s: float
+    run_share: float  # of the time that failed jobs ran
     gpu_share: float  # of the GPU time that failed jobs held
 
 
@@ -103,6 +134,8 @@ class HistoryReport:
     gpu_s: float
     sizes: tuple[SizeRow, ...]
     endings: tuple[EndingRow, ...]
+    uses: tuple[UseRow, ...]  # sizes of which jobs were measured
+    philly: tuple[PhillyRow, ...]  # fair share and fragmentation; empty where no job was delayed by either
     delays: tuple[DelayRow, ...]  # most waiting first
     failures: tuple[FailureRow, ...]  # most trials first
     owners: tuple[OwnerRow, ...]  # most GPU time first
@@ -119,10 +152,12 @@ class _Group:
     runs_s: list[float] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
     owners: set[str] = field(default_factory=set)
+    trials_by_size: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     def add(self, job: FinishedJob) -> None:
         self.jobs += 1
         self.trials += max(1, job.failures)
+        self.trials_by_size[(job.gpus > 1) + (job.gpus > SMALL_GPUS)] += max(1, job.failures)
         self.gpu_s += job.held_gpu_s
         self.lost_gpu_s += job.lost_gpu_s
         if job.idle_gpu_s is not None:
@@ -137,35 +172,26 @@ class _Group:
         return self.busy_gpu_s / self.measured_gpu_s if self.measured_gpu_s else None
 
 
-def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
-    """Return the tables of these jobs, read once. O(jobs log jobs), and two numbers kept of each job."""
-    sizes = {name: _Group() for name, _ in SIZES}
-    endings = {name: _Group() for _, name in ENDINGS}
-    failures: dict[str, _Group] = {}
-    owners: dict[str, _Group] = {}
-    delays: dict[DelayCause, list[float]] = {}  # small and large jobs, seconds
-    every = _Group()
-    ending_names = dict(ENDINGS)
-    for job in jobs:
-        ending = ending_names[NOT_RECORDED if job.reason == NOT_RECORDED else job.ending.value]
-        groups = [every, sizes[size_of(job.gpus)], endings[ending], owners.setdefault(job.owner, _Group())]
-        if job.ending is Ending.FAILED:
-            groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
-        for group in groups:
-            group.add(job)
-        if job.run_s >= SHORT_RUN_S:
-            for cause, seconds in _by_cause(job.waits).items():
-                delay = delays.setdefault(cause, [0.0, 0.0, 0.0])
-                delay[job.gpus > SIZES[1][1]] += 1
-                delay[2] += seconds
-    failed_gpu_s = sum(group.gpu_s for group in failures.values())
-    waited_s = sum(delay[2] for delay in delays.values())
-    return HistoryReport(
-        jobs=every.jobs,
-        gpu_s=every.gpu_s,
-        sizes=tuple([_size_row(name, group) for name, group in sizes.items()]),
-        endings=tuple([_ending_row(name, group, every) for name, group in endings.items() if group.jobs]),
-        delays=tuple(
+class _Delays:
+    """What delayed jobs: by cause, and by Philly's two."""
+
+    def __init__(self) -> None:
+        self._by_cause: dict[DelayCause, list[float]] = {}  # small and large jobs, seconds
+        self._philly = {name: [0.0, 0.0, 0.0] for name in (FAIR_SHARE, FRAGMENTATION)}
+
+    def add(self, job: FinishedJob) -> None:
+        waits = _by_cause(job.waits)
+        for cause, seconds in waits.items():
+            _count(self._by_cause.setdefault(cause, [0.0, 0.0, 0.0]), job, seconds)
+        _count(self._philly[FAIR_SHARE], job, waits.get(DelayCause.FAIR_SHARE, 0.0))
+        _count(
+            self._philly[FRAGMENTATION], job, sum(waits.get(cause, 0.0) for cause in DelayCause if cause in FRAGMENTED)
+        )
+
+    def rows(self) -> tuple[DelayRow, ...]:
+        waited_s = sum(delay[2] for delay in self._by_cause.values())
+        ordered = sorted(self._by_cause.items(), key=lambda item: (-item[1][2], item[0].value))
+        return tuple(
             [
                 DelayRow(
                     cause=cause,
@@ -174,12 +200,69 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
                     wait_s=seconds,
                     share=_share(seconds, waited_s),
                 )
-                for cause, (small, large, seconds) in sorted(delays.items(), key=lambda item: -item[1][2])
+                for cause, (small, large, seconds) in ordered
             ]
-        ),
+        )
+
+    def philly_rows(self) -> tuple[PhillyRow, ...]:
+        small, large, waited_s = (sum(delay[part] for delay in self._philly.values()) for part in range(3))
+        if not small + large:
+            return ()
+        return tuple(
+            [
+                PhillyRow(
+                    cause=name,
+                    small=round(delay[0]),
+                    small_share=_share(delay[0], small),
+                    large=round(delay[1]),
+                    large_share=_share(delay[1], large),
+                    wait_share=_share(delay[2], waited_s),
+                )
+                for name, delay in self._philly.items()
+            ]
+        )
+
+
+def _count(delay: list[float], job: FinishedJob, seconds: float) -> None:
+    if seconds > 0:
+        delay[job.gpus > SMALL_GPUS] += 1
+        delay[2] += seconds
+
+
+def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
+    """Return the tables of these jobs, read once. O(jobs log jobs), and two numbers kept of each job."""
+    sizes = {name: _Group() for name, _ in SIZES}
+    endings = {name: _Group() for _, name in ENDINGS}
+    failures: dict[str, _Group] = {}
+    owners: dict[str, _Group] = {}
+    uses: dict[tuple[str, str], _Group] = {}
+    delays = _Delays()
+    every = _Group()
+    ending_names = dict(ENDINGS)
+    for job in jobs:
+        ending = ending_names[NOT_RECORDED if job.reason == NOT_RECORDED else job.ending.value]
+        size = size_of(job.gpus)
+        groups = [every, sizes[size], endings[ending], owners.setdefault(job.owner, _Group())]
+        groups.append(uses.setdefault((size, ending), _Group()))
+        if job.ending is Ending.FAILED:
+            groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
+        for group in groups:
+            group.add(job)
+        if job.run_s >= SHORT_RUN_S:
+            delays.add(job)
+    failed_s = sum(sum(group.runs_s) for group in failures.values())
+    failed_gpu_s = sum(group.gpu_s for group in failures.values())
+    return HistoryReport(
+        jobs=every.jobs,
+        gpu_s=every.gpu_s,
+        sizes=tuple([_size_row(name, group) for name, group in sizes.items()]),
+        endings=tuple([_ending_row(name, group, every) for name, group in endings.items() if group.jobs]),
+        uses=tuple([_use_row(name, group, uses) for name, group in sizes.items() if group.measured_gpu_s]),
+        philly=delays.philly_rows(),
+        delays=delays.rows(),
         failures=tuple(
             [
-                _failure_row(reason, group, failed_gpu_s)
+                _failure_row(reason, group, failed_s, failed_gpu_s)
                 for reason, group in sorted(failures.items(), key=lambda item: (-item[1].trials, item[0]))
             ]
         ),
@@ -207,7 +290,7 @@ def _by_cause(waits: Sequence[tuple[str, float]]) -> dict[DelayCause, float]:
     found: dict[DelayCause, float] = {}
     for word, seconds in waits:
         if seconds > 0:
-            cause = delay_cause(word)
+            cause = cause_of_word(word)
             found[cause] = found.get(cause, 0.0) + seconds
     return found
 
@@ -240,15 +323,26 @@ def _ending_row(ending: str, group: _Group, every: _Group) -> EndingRow:
     )
 
 
-def _failure_row(reason: str, group: _Group, failed_gpu_s: float) -> FailureRow:
+def _use_row(size: str, group: _Group, uses: Mapping[tuple[str, str], _Group]) -> UseRow:
+    def of(ending: str) -> float | None:
+        found = uses.get((size, ending))
+        return None if found is None else found.use
+
+    return UseRow(size=size, passed=of("passed"), killed=of("killed"), unsuccessful=of("unsuccessful"), every=group.use)
+
+
+def _failure_row(reason: str, group: _Group, failed_s: float, failed_gpu_s: float) -> FailureRow:
+    one, few, many = group.trials_by_size
     return FailureRow(
         reason=reason,
         trials=group.trials,
+        trials_by_size=(one, few, many),
         jobs=group.jobs,
         owners=len(group.owners),
         run_p50_s=percentile(group.runs_s, 0.5),
         run_p90_s=percentile(group.runs_s, 0.9),
         run_p95_s=percentile(group.runs_s, 0.95),
+        run_share=_share(sum(group.runs_s), failed_s),
         gpu_share=_share(group.gpu_s, failed_gpu_s),
     )
 

@@ -11,6 +11,7 @@ from coda.allocator.memory_growth import KilledRank, RankMemory
 from coda.allocator.resize import RankSize, Resize
 from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
+from coda.history.time_spent import TimeSpent
 from coda.model.job import Phase, Placement, PlacementState, StopCause
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
@@ -157,6 +158,7 @@ class Progress:
     stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
     stopped: StopRecord | None = None  # the last stop for another job
     lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
+    spent: TimeSpent | None = None  # how its time went, up to the last written change; None: it has no account yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

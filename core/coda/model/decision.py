@@ -49,6 +49,9 @@ class WaitReason:
     message: str
     numbers: Mapping[str, int] = field(default_factory=dict)
     holders: tuple[JobId, ...] = ()
+    over_quota: bool = False  # with this gang its tenant would hold more than its own, on some level
+    short_of: str = ""  # the resource that nodes have too little of, the first if there are several; empty: none
+    scattered: bool = False  # enough of that is free in all
 
 
 def name_for(namespace: str, job: JobId) -> str:

@@ -33,6 +33,9 @@ class Shortfall(NamedTuple):
     blocked: int = 0  # of these
     avoided: int = 0
     stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
+    over_quota: bool = False  # with this gang its tenant would hold more than its own
+    short_of: str = ""  # as `name`, or the first of several that are short
+    enough_of_it: bool = False  # is free in all
 
 
 def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
@@ -48,6 +51,7 @@ def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
         message=f"{gang}; enough is free in all, but no {job.within} can hold more than {most} of them now",
         numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
         holders=shortfall.holders,
+        over_quota=shortfall.over_quota,
     )
 
 
@@ -80,6 +84,9 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
             nodes_matching=shortfall.matching,
         ),
         holders=shortfall.holders,
+        over_quota=shortfall.over_quota,
+        short_of=shortfall.short_of,
+        scattered=shortfall.enough_of_it,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coda.history.delay_causes import delay_cause
 from coda.model import JobId, Placement
 from coda.model.decision import Refusal
 from coda_kube.objects.json_types import Json
@@ -57,6 +58,7 @@ def pending_json(refusal: Refusal, *, since_s: float) -> Json:
     reason = refusal.reason
     return {
         "code": reason.code.value,
+        "cause": delay_cause(reason).value,
         "message": reason.message,
         "generation": refusal.generation,
         "since": time_from_seconds(since_s),

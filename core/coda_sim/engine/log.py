@@ -6,10 +6,14 @@ All metrics of a run are computed from it.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coda.model.decision import StopCause
+from coda.history.delay_causes import DelayCause, delay_cause
+from coda.history.time_spent import Doing, TimeSpent, begun, moved_on
+from coda.model.decision import Refusal, StopCause
+from coda.model.job import JobId
 from coda_sim.workload.gangs import Gang
 
 
@@ -49,6 +53,7 @@ class JobEntry:
     victim_s: float = 0.0  # time below 95 % of its undisturbed utilisation
     victim_lost_s: float = 0.0  # work that it would have done in that time without its neighbours
     restarts: list[Restart] = field(default_factory=list)  # that took time
+    spent: TimeSpent | None = None  # what its waits were booked as, of a GPU job, if the run books delays
 
     @property
     def start_s(self) -> float | None:
@@ -79,6 +84,53 @@ class JobEntry:
             else:
                 self.pieces[index : index + 1] = _cut(piece, 1.0 - lost_s / piece.work_s)
             lost_s -= piece.work_s
+
+
+class DelayBook:
+    """Books every second of every GPU job's wait, by the same rules as the operator. It does nothing if it is off.
+
+    O(refusals) for each cycle, of which those that stay the same cost one comparison."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self.explain: int | None = None if is_on else 0
+        """How many refusals each cycle has to explain; None: all."""
+        self._is_on = is_on
+        self._entries: dict[JobId, JobEntry] = {}
+        self._told: dict[JobId, Refusal] = {}
+
+    def wait(self, job: JobId, entry: JobEntry, now_s: float) -> None:
+        """The job waits from now on; the cycle of the same time says why."""
+        if self._is_on and entry.gang.gpus:
+            self._entries[job] = entry
+            self._move(job, Doing.WAITING, DelayCause.CODA, now_s)
+
+    def book(self, refusals: Iterable[Refusal], now_s: float) -> None:
+        """These jobs wait from now on for these reasons."""
+        if not self._is_on:
+            return
+        for refusal in refusals:
+            job = refusal.job
+            if self._told.get(job) is not refusal and job in self._entries:
+                self._told[job] = refusal
+                self._move(job, Doing.WAITING, delay_cause(refusal.reason), now_s)
+
+    def start(self, job: JobId, now_s: float) -> None:
+        """The job has its GPUs."""
+        self._move(job, Doing.RUNNING, None, now_s)
+
+    def end(self, job: JobId, now_s: float) -> None:
+        """The job is done."""
+        self._move(job, Doing.ENDED, None, now_s)
+        self._entries.pop(job, None)
+
+    def _move(self, job: JobId, doing: Doing, cause: DelayCause | None, now_s: float) -> None:
+        entry = self._entries.get(job)
+        if entry is None:
+            return
+        if doing is not Doing.WAITING or cause is DelayCause.CODA:
+            self._told.pop(job, None)
+        spent = entry.spent
+        entry.spent = begun(doing, cause, now_s) if spent is None else moved_on(spent, doing, cause, now_s)
 
 
 def _cut(piece: Piece, share: float) -> list[Piece]:

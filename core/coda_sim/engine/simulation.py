@@ -7,17 +7,15 @@ If it stopped jobs, call it again at the same time. The order of equal jobs in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from coda.allocator.config import TuningConfig
 from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide
 from coda.history.division import FollowedPast
 from coda.history.run_times import FinishedRun
-from coda.model.decision import Decision, Stop
+from coda.model.decision import Stop
 from coda.model.job import JobId
-from coda.model.world import World
-from coda.policy.config import PolicyConfig
 from coda.policy.cores import CoresRule, proportional_share, starting_cores
 from coda.policy.policies import policy_of
 from coda.promises import PromiseBook
@@ -26,9 +24,9 @@ from coda_sim.engine.cluster import Cluster
 from coda_sim.engine.contention_model import NodeContention
 from coda_sim.engine.event_queue import Event, EventQueue
 from coda_sim.engine.job_run import JobRun
-from coda_sim.engine.log import JobEntry, Restart, RunLog
+from coda_sim.engine.log import DelayBook, JobEntry, Restart, RunLog
 from coda_sim.engine.pace import PaceModel
-from coda_sim.engine.simulation_config import SimulationConfig
+from coda_sim.engine.simulation_config import Decide, SimulationConfig
 from coda_sim.engine.spare_cores import SpareCores, best_of
 from coda_sim.engine.usage_recorder import UsageRecorder
 from coda_sim.workload.gangs import Gang
@@ -38,22 +36,6 @@ from coda_sim.workload.virtual_clusters import virtual_clusters
 WISH_AGAIN_S: Final = TuningConfig().wish_again_s
 _OF_CORES: Final = (Event.TUNING_WINDOW, Event.WISH_AGAIN, Event.PROFILED, Event.RESIZED)
 PROGRESS_EVERY = 500  # simulated times between two reports of progress
-
-
-class Decide(Protocol):
-    """The planner's `decide`, or a wrapper around it."""
-
-    def __call__(
-        self,
-        world: World,
-        config: PolicyConfig,
-        now_s: float,
-        cache: PlannerCache | None,
-        *,
-        book: PromiseBook | None,
-        explain: int | None,
-    ) -> Decision:
-        """As `coda.cycle.decide.decide`."""
 
 
 class Simulation:
@@ -75,6 +57,7 @@ class Simulation:
         self._events = EventQueue()
         self._contention = NodeContention(config.contention, self._cluster, self._paces, self._events)
         self._spare_cores = SpareCores(self._cluster) if config.lends_spare_cores else None
+        self._delays = DelayBook(is_on=config.books_delays)
         self._past = FollowedPast(config.shares) if config.divides_from_history else None
         self._gangs = iter(sorted(gangs, key=lambda gang: (gang.row.submit_s, gang.row.job_id)))
         self._models = models
@@ -184,6 +167,7 @@ class Simulation:
     def _wait(self, run: JobRun) -> None:
         self._cluster.enqueue(run)
         self._usage.add_waiting(run)
+        self._delays.wait(run.job.id, self._entries[run.job.id], self._now_s)
         self._may_start = True
 
     def _run_cycles(self) -> None:
@@ -209,7 +193,8 @@ class Simulation:
             self._cluster.add_wish(run, cores, self._now_s)
         self._shrinks.clear()
         world = self._cluster.world(self._now_s)
-        decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=0)
+        explain = self._delays.explain
+        decision = self._decide(world, self._config.planner, self._now_s, self._cache, book=self._book, explain=explain)
         for grant in decision.grants:
             self._grant(self._cluster.running[grant.job], grant.cores)
         for denial in decision.denials:
@@ -224,6 +209,7 @@ class Simulation:
             self._stop(stop)
         for grant in decision.returns:
             self._take_back(self._cluster.running[grant.job], grant.cores)
+        self._delays.book(decision.refusals, self._now_s)
         if decision.wake_s is not None and not self._now_s < self._wake_s <= decision.wake_s:
             self._wake_s = decision.wake_s
             self._events.add_wake(decision.wake_s)
@@ -247,6 +233,7 @@ class Simulation:
         now_s = self._now_s
         run.since_s, run.limit, run.is_restarting = now_s, 1.0, cost_s > 0
         run.begin_piece(now_s)
+        self._delays.start(run.job.id, now_s)
         self._usage.add_holding(run)
         if self._spare_cores:
             self._spare_cores.mark_nodes(run)
@@ -370,6 +357,7 @@ class Simulation:
             self._past.add(run.held_span(self._now_s))
         self._leave(run, entry)
         entry.end_s = self._now_s
+        self._delays.end(run.job.id, self._now_s)
 
     def _leave(self, run: JobRun, entry: JobEntry) -> None:
         """Take a job off its nodes."""

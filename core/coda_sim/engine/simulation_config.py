@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from coda.allocator.config import CoreSearchConfig
+from coda.cache.world_index import PlannerCache
 from coda.contention.config import ContentionConfig
 from coda.errors import InvalidInput
 from coda.history.division import Shares
-from coda.model.world import VirtualCluster
+from coda.model.decision import Decision
+from coda.model.world import VirtualCluster, World
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.cores import CoresRule
 from coda.policy.policies import policy_of
+from coda.promises import PromiseBook
 from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
 from coda_sim.workload.model_profiles import ProfileSet
@@ -82,6 +85,22 @@ COSTS_BY_SETTING: Final[Mapping[CostSetting, Costs]] = MappingProxyType(
 cores of a node takes five points, each as long as a window of Coda's allocator; our choice."""
 
 
+class Decide(Protocol):
+    """The planner's `decide`, or a wrapper around it."""
+
+    def __call__(
+        self,
+        world: World,
+        config: PolicyConfig,
+        now_s: float,
+        cache: PlannerCache | None,
+        *,
+        book: PromiseBook | None,
+        explain: int | None,
+    ) -> Decision:
+        """As `coda.cycle.decide.decide`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
     """The configuration of one simulation.
@@ -89,7 +108,8 @@ class SimulationConfig:
     `planner`: the planner's. `allocator`: GPU jobs get the cores that it finds instead of those they ask for.
     `tuning`: the allocator's search. `contention`: the eliminator's; None: no job is throttled. `inaccuracy`: of what
     planner and allocator are told. `divides_from_history`: the arrays follow what finished jobs used, as an ArrayQuota
-    with the division Auto. `virtual_clusters`: the tenants; empty: none, or invented ones where a policy needs some."""
+    with the division Auto. `virtual_clusters`: the tenants; empty: none, or invented ones where a policy needs some.
+    `books_delays`: each second of a GPU job's wait is booked by its cause, for which every cycle explains itself."""
 
     shape: ClusterShape
     profiles: ProfileSet
@@ -101,6 +121,7 @@ class SimulationConfig:
     inaccuracy: Inaccuracy = EXACT
     divides_from_history: bool = False
     virtual_clusters: tuple[VirtualCluster, ...] = ()
+    books_delays: bool = False
 
     @property
     def cores_rule(self) -> CoresRule:

@@ -27,11 +27,12 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     spec, metadata, progress = job.json["spec"], job.json["metadata"], job.progress
     status = job.json.get("status") or {}
     has_ended = progress.phase in FINISHED
+    ended_s = (progress.completion_s if has_ended else 0.0) or now_s
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
         launched_s=progress.launch_s,
         started_s=progress.start_s,
-        ended_s=(progress.completion_s if has_ended else 0.0) or now_s,
+        ended_s=float(int(ended_s)) if spent is not None else ended_s,  # an account has whole seconds
     )
     split = split_of(spent, times)
     tuning = _tuning(job)

@@ -58,7 +58,9 @@ class JobWriter:
 
     async def write_progress(self, job: JobRecord, after: Progress, request: Json | None) -> None:
         """Write the status if it changed, of a held job only; then count it and post an event."""
-        before = job.progress
+        before, old = job.progress, job.json.get("status") or {}
+        spent = self._cluster.times.to_write(job.uid, before, after, old, self._clock())
+        after = replace(after, spent=spent)
         if after == before:
             return
         job = await self.add_finalizer(job)

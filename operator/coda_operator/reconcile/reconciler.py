@@ -204,12 +204,14 @@ class Reconciler:
             self._outbox.forget(job.uid, job.progress.attempt)
         if step.remove:
             await self._writer.delete_job(job)
-        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s)
+        not_booked_s = self._cluster.times.due_s(job.uid)
+        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_booked_s)
         return min((at_s for at_s in moments_s if at_s is not None), default=None)
 
     def _post_record(self, job: JobRecord) -> float:
         """Have the record of the job's end stored; return when to look again."""
-        record = finished_job(job, self._cluster.times.of(job.uid), self._clock())
+        live = None if job.progress.phase in FINISHED else self._cluster.times.of(job.uid)
+        record = finished_job(job, live or job.progress.spent, self._clock())
         since_s = job.progress.completion_s if job.progress.phase in FINISHED else job.deleted_s
         return self._outbox.post(job.key, record, since_s)
 

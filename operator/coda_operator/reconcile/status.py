@@ -12,6 +12,7 @@ from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
+from coda_operator.view.time_ledger import account_json
 
 Item = Mapping[str, Any]
 
@@ -36,6 +37,7 @@ PASSING_FIELDS: Final = (
     "lastStop",
     "lostSeconds",
     "lostGPUSeconds",
+    "delays",
 )
 """The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
 
@@ -84,6 +86,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
     status |= _of_stops(progress, status["gpus"])
+    status |= {} if progress.spent is None else {"delays": account_json(progress.spent)}
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores

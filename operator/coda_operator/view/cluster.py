@@ -20,7 +20,7 @@ from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version
 from coda_kube.failures.failed_jobs import FailedJobs
 from coda_kube.failures.node_failures import Suspicion
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
+from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import job_path
 from coda_operator.view.agents import Agents
@@ -142,7 +142,7 @@ class ClusterView:
         What is known of their pods stays until a list shows which jobs are gone."""
         self._unheard_since_s = None
         self.jobs.forget_all()
-        self.times.forget_all()
+        self.times.forget_all(self._clock())
         self.failed_jobs.forget_all()
         self._packed_by_key.clear()
         self.listing.set()
@@ -254,7 +254,7 @@ class ClusterView:
 
     def _forget_uid(self, uid: str) -> None:
         self._key_by_uid.pop(uid, None)
-        self.times.forget(uid.partition("/")[2])
+        self.times.forget(uid.partition("/")[2], self._clock())
         self.failed_jobs.forget(uid.partition("/")[2])
         self._deadlines.forget(uid)
         self._vanished_by_job_uid.pop(uid, None)
@@ -282,8 +282,6 @@ class ClusterView:
             self.times.see(new["metadata"]["uid"], new.get("status") or {}, self._clock())
             if known.is_finished:
                 self._forget_past(known.uid)
-                if FINALIZER not in (new["metadata"].get("finalizers") or ()):  # its record is stored
-                    self.times.forget(new["metadata"]["uid"])
         self._wake(key)
 
     def _forget_past(self, job_uid: str) -> None:

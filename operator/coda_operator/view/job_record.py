@@ -22,6 +22,7 @@ from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
 from coda_kube.objects.write import job_path
+from coda_operator.view.time_ledger import readable_account
 
 Item = Mapping[str, Any]
 
@@ -174,6 +175,7 @@ def progress_from_json(status: Item) -> Progress:
         stop_due_s=seconds_from_time(status.get("stopDeadline")),
         stopped=stop_record_from_json(status.get("lastStop")),
         lost_s=float(status.get("lostSeconds") or 0),
+        spent=readable_account(status),
     )
 
 

@@ -1,56 +1,183 @@
-"""How the time of each live job goes, from every version of it that this process sees."""
+"""How the time of each live job goes: the account in its status, and what this process has seen since it was written.
+
+A step writes the account with every change of the job's phase. A wait whose cause alone changes is written a little
+later, so that a cluster on which all causes change at once is not written twice at once. What a killed operator has not
+written counts, for the next one, as the last cause that was.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
+from zlib import crc32
 
-from coda.history.time_spent import Doing, TimeSpent, begun, moved_on
-from coda.model import FINISHED, Phase
+from coda.errors import InvalidInput
+from coda.history.delay_causes import DelayCause, cause_in_phase, cause_of_word
+from coda.history.time_spent import Doing, TimeSpent, begun, counted, moved_on
+from coda.lifecycle import Progress
+from coda.model import FINISHED, Phase, PlacementState
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 
 Item = Mapping[str, Any]
 
-QUEUED: Final = "Queued"
-"""The cause of a wait of which the planner has not yet said more."""
+SETTLE_S: Final = 10
+SPREAD_S: Final = 50
+"""A change of cause alone is written after SETTLE_S, and up to SPREAD_S later, by the job's uid. Our choice: a minute
+of a wait at most is told of a wrong cause after a kill, and a thousand changes at once are twenty writes per second."""
+
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 _HOLDING: Final = {
-    Phase.LAUNCHED.value: Doing.HOLDING,
-    Phase.STARTING.value: Doing.HOLDING,
-    Phase.RUNNING.value: Doing.RUNNING,
+    Phase.LAUNCHED: Doing.HOLDING,
+    Phase.STARTING: Doing.HOLDING,
+    Phase.RUNNING: Doing.RUNNING,
 }
 
 
 class TimeLedger:
-    """An account for each live job, by uid. It is closed by the end of its job, not here."""
+    """An account for each live job, by uid."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, TimeSpent] = {}
+        self._seen_by_uid: dict[str, TimeSpent] = {}  # the same since this process first saw the job: for metrics
+        self._unwritten_s: dict[str, float] = {}  # since when the account is not as in the status
+        self._past: Counter[DelayCause] = Counter()  # what this process saw of jobs that are forgotten
 
     def see(self, uid: str, status: Item, now_s: float) -> None:
-        """The job has this status now. One that is not accepted, or has finished, changes nothing."""
-        phase = status.get("phase")
-        if phase is None or phase in _FINISHED:
+        """The job has this status now. One that is not accepted changes nothing; a finished one has its account."""
+        name = status.get("phase")
+        if name in _FINISHED:
+            self.forget(uid, now_s)
+        if name is None or name in _FINISHED:
             return
-        doing = _HOLDING.get(phase, Doing.WAITING)
-        cause = "" if doing is not Doing.WAITING else _cause(phase, status)
-        known = self._by_uid.get(uid)
-        self._by_uid[uid] = begun(doing, cause, now_s) if known is None else moved_on(known, doing, cause, now_s)
+        phase = Phase(name)
+        doing, cause = doing_in(phase), _cause(phase, status)
+        written, known = readable_account(status), self._by_uid.get(uid)
+        if known is None:
+            known = written or begun(doing, cause, now_s)
+            self._seen_by_uid[uid] = begun(doing, cause, now_s)
+        elif written is not None and _is_as(written, doing, cause) and not _is_as(known, doing, cause):
+            known = written if written.since_s >= known.since_s else known  # our own write, by the moment that it says
+        self._by_uid[uid] = after = moved_on(known, doing, cause, now_s)
+        self._seen_by_uid[uid] = moved_on(self._seen_by_uid[uid], doing, cause, now_s)
+        if after == written:
+            self._unwritten_s.pop(uid, None)
+        else:
+            self._unwritten_s.setdefault(uid, now_s)
+
+    def to_write(self, uid: str, before: Progress, after: Progress, status: Item, now_s: float) -> TimeSpent | None:
+        """Return the account to write with a change of the job's progress, at the moment that the change has.
+
+        If nothing else changes, it is the one that is written, until the new one is due."""
+        if after.phase is None or before.phase in FINISHED:
+            return before.spent
+        due_s = self.due_s(uid)
+        if after == before and (due_s is None or now_s < due_s):
+            return before.spent
+        doing, cause = doing_in(after.phase), _cause(after.phase, status)
+        known = self._by_uid.get(uid) or before.spent or begun(doing, cause, after.queued_s or now_s)
+        found = moved_on(known, doing, cause, _moment_s(before, after, now_s))
+        if found == before.spent:
+            self._unwritten_s.pop(uid, None)
+        return found
+
+    def due_s(self, uid: str) -> float | None:
+        """Return when the account of a job must be written, if no other change of it is; None: it is."""
+        since_s = self._unwritten_s.get(uid)
+        return None if since_s is None else since_s + SETTLE_S + crc32(uid.encode()) % SPREAD_S
 
     def of(self, uid: str) -> TimeSpent | None:
         """Return the account of a job; None if this process has not seen it live."""
         return self._by_uid.get(uid)
 
-    def forget(self, uid: str) -> None:
-        """Its end is recorded, or it is gone."""
+    def booked_s(self, now_s: float) -> Mapping[DelayCause, int]:
+        """Return all seconds that this process has seen jobs wait, by cause. They never get fewer. O(live jobs)."""
+        found = Counter(self._past)
+        for seen in self._seen_by_uid.values():
+            found.update(dict(counted(seen, now_s).waits))
+        return found
+
+    def forget(self, uid: str, now_s: float) -> None:
+        """It has ended, or it is gone."""
         self._by_uid.pop(uid, None)
+        self._unwritten_s.pop(uid, None)
+        seen = self._seen_by_uid.pop(uid, None)
+        if seen is not None:
+            self._past.update(dict(counted(seen, now_s).waits))
 
-    def forget_all(self) -> None:
+    def forget_all(self, now_s: float) -> None:
         """Another process may change the jobs meanwhile: their accounts would miss it."""
-        self._by_uid.clear()
+        for uid in [*self._by_uid]:
+            self.forget(uid, now_s)
 
 
-def _cause(phase: str, status: Item) -> str:
-    if phase != Phase.QUEUED.value:
-        return phase
-    code = (status.get("pending") or {}).get("code")
-    return code if isinstance(code, str) and code else QUEUED
+def doing_in(phase: Phase) -> Doing:
+    """Return what a job in this phase does with its time."""
+    return Doing.ENDED if phase in FINISHED else _HOLDING.get(phase, Doing.WAITING)
+
+
+def account_from_json(status: Item) -> TimeSpent | None:
+    """Return `status.delays`; None if the job has none. Raises InvalidInput for one that nobody can have written."""
+    found = status.get("delays")
+    if not found:
+        return None
+    try:
+        doing = Doing(found["doing"])
+        waits = {cause_of_word(wait["cause"]): int(wait["seconds"]) for wait in found.get("waits") or ()}
+        return TimeSpent(
+            began_s=int(seconds_from_time(found["began"])),
+            since_s=int(seconds_from_time(found["since"])),
+            doing=doing,
+            cause=cause_of_word(found.get("cause") or "") if doing is Doing.WAITING else None,
+            waits=tuple(sorted(waits.items(), key=lambda wait: wait[0].value)),
+            held_s=int(found.get("heldSeconds") or 0),
+            run_s=int(found.get("runSeconds") or 0),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"status.delays cannot be read: {error}") from error
+
+
+def account_json(spent: TimeSpent) -> Json:
+    """Return `status.delays`."""
+    found: Json = {
+        "began": time_from_seconds(spent.began_s),
+        "since": time_from_seconds(spent.since_s),
+        "doing": spent.doing.value,
+        "waits": [{"cause": cause.value, "seconds": seconds} for cause, seconds in spent.waits],
+        "heldSeconds": spent.held_s,
+        "runSeconds": spent.run_s,
+    }
+    if spent.cause is not None:
+        found["cause"] = spent.cause.value
+    return found
+
+
+def readable_account(status: Item) -> TimeSpent | None:
+    """Return `status.delays`; None if there is none that can be read: then a new account begins."""
+    try:
+        return account_from_json(status)
+    except InvalidInput:
+        return None
+
+
+def _is_as(spent: TimeSpent, doing: Doing, cause: DelayCause) -> bool:
+    return spent.doing is doing and (doing is not Doing.WAITING or spent.cause is cause)
+
+
+def _cause(phase: Phase, status: Item) -> DelayCause:
+    pending, placement = status.get("pending") or {}, status.get("placement") or {}
+    word = pending.get("cause") or pending.get("code")
+    is_promised = placement.get("state") == PlacementState.COMMITTED.value
+    return cause_in_phase(phase, word if isinstance(word, str) else "", waits_for_nodes=is_promised)
+
+
+def _moment_s(before: Progress, after: Progress, now_s: float) -> float:
+    """When a change happened, as the status says it: so the seconds between two of its times are those booked."""
+    if after.phase in FINISHED:
+        return after.completion_s or now_s
+    if after.phase is Phase.LAUNCHED and before.phase is not Phase.LAUNCHED:
+        return after.launch_s or now_s
+    if after.phase is Phase.QUEUED and before.phase is not Phase.QUEUED:
+        return after.waiting_s or now_s
+    return now_s

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from coda.history.delay_causes import delay_cause
 from coda.model import JobId, WaitCode
 from coda.model.decision import Refusal
 from coda_kube.objects.json_types import Json
@@ -48,6 +49,7 @@ def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingN
         return PendingNotice(refusal.job, refusal, urgent=reason.code is not WaitCode.EDITED)
     same = (
         pending.get("message") == reason.message
+        and pending.get("cause") == delay_cause(reason).value
         and (pending.get("numbers") or {}) == reason.numbers
         and tuple(pending.get("holders") or ()) == refusal.holders
     )

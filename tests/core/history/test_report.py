@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.history import Ending, FinishedJob
-from coda.history.delay_causes import DelayCause, delay_cause
+from coda.history.delay_causes import DelayCause, cause_of_word
 from coda.history.report import NOT_RECORDED, SIZES, percentile, report, size_of
 from coda.model import WaitCode
 
@@ -71,43 +71,114 @@ def test_endings_are_those_of_tables_2_and_5() -> None:
         assert found[name].use == pytest.approx(use / 100)
 
 
-def test_causes_of_delay_are_those_of_table_1() -> None:
-    """Table 1, in hundreds. Philly's fragmentation is what we call capacity and locality."""
-    counts = {(True, "HeldByPolicy"): 39, (True, "NoDomainFits"): 140, (False, "VirtualClusterFull"): 332}
-    counts[False, "InsufficientGPUs"] = 424
-    waiting = [
-        job(gpus_per_replica=8 if is_large else 1, waits=((word, 60.0),))
-        for (is_large, word), jobs in counts.items()
-        for _ in range(jobs)
-    ]
-    short = [job(run_s=59.0, waits=(("InsufficientGPUs", 60.0),)) for _ in range(50)]
-    found = {row.cause: row for row in report(waiting + short).delays}
-    assert (found[DelayCause.FAIR_SHARE].small, found[DelayCause.FAIR_SHARE].large) == (332, 39)
-    fragmented = (found[DelayCause.CAPACITY], found[DelayCause.LOCALITY])
-    assert (sum(row.small for row in fragmented), sum(row.large for row in fragmented)) == (424, 140)
-    assert sum(row.share for row in fragmented) == pytest.approx(564 / 935)
-
-
-PHILLY_FAILURES = {  # Table 6, in tens: trials, jobs, users, minutes to failure at 50, 90 and 95 %
-    "CPU out of memory": (1208, 280, 6, (13.45, 17.73, 33.97)),
-    "Incorrect inputs": (969, 494, 21, (1.87, 404.83, 2095.73)),
-    "Syntax error": (113, 88, 11, (0.58, 5.02, 12.00)),
+PHILLY_DELAYS = {  # Table 1, in hundreds: cause, jobs of at most four GPUs, larger ones
+    "fair share": ("FairShare", 332, 39),
+    "fragmentation": ("FragmentedLocality", 424, 140),
 }
 
 
-def test_failures_are_those_of_table_6() -> None:
-    failed = []
+def test_causes_of_delay_are_those_of_table_1() -> None:
+    """Fragmentation makes up 80 % of the waiting time. Jobs of less than a minute do not count."""
+    fair, fragmented = (small + large for _, small, large in PHILLY_DELAYS.values())
+    wait_s = {"FairShare": 20_000 / fair, "FragmentedLocality": 80_000 / fragmented}
+    waiting = [
+        job(gpus_per_replica=gpus, waits=((word, wait_s[word]), ("Hold", 5.0)))
+        for word, small, large in PHILLY_DELAYS.values()
+        for gpus, jobs in ((1, small), (8, large))
+        for _ in range(jobs)
+    ]
+    short = [job(run_s=59.0, waits=(("FairShare", 60.0),)) for _ in range(50)]
+    found = {row.cause: row for row in report(waiting + short).philly}
+    for name, (_, small, large) in PHILLY_DELAYS.items():
+        assert (found[name].small, found[name].large) == (small, large)
+        assert found[name].small_share == pytest.approx(small / 756)
+        assert found[name].large_share == pytest.approx(large / 179)
+    assert found["fragmentation"].wait_share == pytest.approx(0.8)
+
+
+def test_every_kind_of_fragmentation_counts_once_for_a_job() -> None:
+    kinds = ("Capacity", "FragmentedGPUs", "FragmentedCores", "FragmentedMemory", "FragmentedLocality")
+    found = report([job(waits=tuple((kind, 10.0) for kind in kinds))])
+    assert [(row.cause, row.small, row.wait_share) for row in found.philly] == [
+        ("fair share", 0, 0.0),
+        ("fragmentation", 1, 1.0),
+    ]
+    assert sorted(row.cause.value for row in found.delays) == sorted(kinds)
+
+
+def test_records_of_older_versions_have_the_codes_of_the_planner() -> None:
+    found = report([job(waits=(("HeldByPolicy", 10.0), ("InsufficientGPUs", 30.0), ("Suspended", 5.0)))])
+    assert [(row.cause, row.wait_s) for row in found.delays] == [
+        (DelayCause.CAPACITY, 30.0),
+        (DelayCause.FAIR_SHARE, 10.0),
+        (DelayCause.HOLD, 5.0),
+    ]
+
+
+PHILLY_USE = {  # Table 2: utilisation in percent of passed, killed, unsuccessful jobs, by GPUs
+    1: (53.51, 37.02, 62.82),
+    4: (51.13, 34.39, 50.95),
+    8: (51.09, 60.63, 64.34),
+    16: (44.88, 36.98, 39.02),
+}
+
+
+def test_utilisation_by_size_and_ending_is_that_of_table_2() -> None:
+    jobs = [
+        job(gpus_per_replica=gpus, ending=ending, idle_gpu_s=1000.0 * gpus * (1 - use / 100))
+        for gpus, uses in PHILLY_USE.items()
+        for ending, use in zip((Ending.SUCCEEDED, Ending.DELETED, Ending.FAILED), uses, strict=True)
+    ]
+    for row, uses in zip(report(jobs).uses, PHILLY_USE.values(), strict=True):
+        assert (row.passed, row.killed, row.unsuccessful) == pytest.approx(tuple(use / 100 for use in uses))
+        assert row.every == pytest.approx(sum(uses) / 300)
+
+
+PHILLY_FAILURES = {  # Table 6, in tens: trials on 1, 2-4 and more GPUs, jobs, users, minutes to failure (50, 90, 95 %)
+    "CPU out of memory": ((1146, 24, 38), 280, 6, (13.45, 17.73, 33.97)),
+    "Incorrect inputs": ((584, 264, 121), 494, 21, (1.87, 404.83, 2095.73)),
+    "Semantic error": ((160, 49, 85), 205, 16, (2.72, 376.00, 1436.88)),
+    "Model checkpoint error": ((74, 38, 87), 95, 8, (181.67, 3728.93, 8196.02)),
+    "CUDA failure": ((13, 115, 20), 57, 7, (1.32, 19.87, 82.17)),
+    "Syntax error": ((78, 18, 17), 88, 11, (0.58, 5.02, 12.00)),
+}
+
+
+def philly_failures() -> Iterator[FinishedJob]:
+    """Each job fails on one size as often as its size's trials say; those of the smallest size come first."""
     for reason, (trials, jobs, users, (half, most, last)) in PHILLY_FAILURES.items():
-        for number in range(jobs):
+        parts = [max(1, jobs * each // sum(trials)) for each in trials[1:]]
+        gpus_of = [1] * (jobs - sum(parts)) + [2] * parts[0] + [8] * parts[1]
+        for number, gpus in enumerate(gpus_of):
+            size = (1, 2, 8).index(gpus)
+            place, of = number - gpus_of.index(gpus), gpus_of.count(gpus)
+            failures = trials[size] // of + (place < trials[size] % of)
             minutes = half if number < ceil(0.5 * jobs) else most if number < ceil(0.9 * jobs) else last
-            more = trials // jobs + (number < trials % jobs)
-            owner = f"user-{number % users}"
-            fields = {"run_s": 60 * minutes, "held_s": 60 * minutes, "failures": more, "owner": owner}
-            failed.append(job(ending=Ending.FAILED, reason="PodFailed", failure_class=reason, **fields))
-    for row in report([*failed, job()]).failures:
+            yield job(
+                ending=Ending.FAILED,
+                reason="PodFailed",
+                failure_class=reason,
+                owner=f"user-{number % users}",
+                gpus_per_replica=gpus,
+                run_s=60 * minutes,
+                held_s=60 * minutes,
+                failures=failures,
+            )
+
+
+def test_failures_are_those_of_table_6() -> None:
+    failed = list(philly_failures())
+    found = report([*failed, job()]).failures
+    assert [row.reason for row in found] == sorted(PHILLY_FAILURES, key=lambda name: -sum(PHILLY_FAILURES[name][0]))
+    for row in found:
         trials, jobs, users, times = PHILLY_FAILURES[row.reason]
-        assert (row.trials, row.jobs, row.owners) == (trials, jobs, users)
+        own = [each for each in failed if each.failure_class == row.reason]
+        assert (row.trials, row.trials_by_size) == (sum(trials), trials)
+        assert (row.jobs, row.owners) == (jobs, users)
         assert (row.run_p50_s, row.run_p90_s, row.run_p95_s) == tuple(60 * each for each in times)
+        assert row.run_share == pytest.approx(sum(each.run_s for each in own) / sum(each.run_s for each in failed))
+        gpu_s = sum(each.held_gpu_s for each in failed)
+        assert row.gpu_share == pytest.approx(sum(each.held_gpu_s for each in own) / gpu_s)
 
 
 def test_what_a_source_does_not_say_is_no_success() -> None:
@@ -116,8 +187,8 @@ def test_what_a_source_does_not_say_is_no_success() -> None:
 
 
 def test_every_code_of_the_planner_has_a_cause() -> None:
-    assert {delay_cause(code.value) for code in WaitCode} <= set(DelayCause) - {DelayCause.UNSEEN}
-    own = {code for code in WaitCode if delay_cause(code.value) is DelayCause.CODA}
+    assert {cause_of_word(code.value) for code in WaitCode} <= set(DelayCause) - {DelayCause.UNSEEN}
+    own = {code for code in WaitCode if cause_of_word(code.value) is DelayCause.CODA}
     assert own == {
         WaitCode.UNREADABLE,
         WaitCode.UNDECIDABLE,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coda.history import Ending
+from coda.history.delay_causes import DelayCause
 from coda.history.time_spent import Doing, begun, moved_on
 from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
@@ -36,14 +37,14 @@ def job(phase: str = "Succeeded", *, labels: dict[str, str] | None = None, user:
 
 def test_what_the_operator_holds_of_a_finished_job_is_its_record() -> None:
     held = job(tuning=TUNING, cores=96, labels={"app.kubernetes.io/name": "bert"})
-    spent = moved_on(begun(Doing.WAITING, "NoFreeGpus", BEGAN_S), Doing.RUNNING, "", BEGAN_S + 200.0)
+    spent = moved_on(begun(Doing.WAITING, DelayCause.CAPACITY, BEGAN_S), Doing.RUNNING, None, BEGAN_S + 200.0)
     kept = finished_job(held, spent, BEGAN_S + 5000)
     assert (kept.uid, kept.attempt, kept.namespace, kept.name) == (held.uid, 2, "team-7", "train-7")
     assert kept.owner == "team-7"
     assert (kept.category, kept.model, kept.replicas, kept.gpus_per_replica) == ("NLP", "bert", 4, 8)
     assert (kept.cores_asked, kept.cores_tuned, kept.cores_given) == (None, 24, 24)
     assert (kept.ending, kept.failures) == (Ending.SUCCEEDED, 1)
-    assert (kept.waits, kept.held_s, kept.run_s) == ((("NoFreeGpus", 200.0),), 800.0, 800.0)
+    assert (kept.waits, kept.held_s, kept.run_s) == ((("Capacity", 200.0),), 800.0, 800.0)
     assert kept.idle_gpu_s == pytest.approx(32 * 800.0 * 0.25)
 
 
