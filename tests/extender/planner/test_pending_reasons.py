@@ -20,6 +20,7 @@ SHORT = WaitReason(
 REFUSAL = Refusal(JOB, 1, SHORT)
 WRITTEN = {
     "code": "InsufficientGPUs",
+    "cause": "Capacity",
     "message": "8 short",
     "generation": 1,
     "since": "2024-01-01T00:00:00.000Z",
