@@ -167,6 +167,22 @@ static void speed(int share) {
   printf("%.1f\n", count / (seconds() - began));
 }
 
+/* The same for few kernels, each longer than the first patience. */
+static void long_kernels(int share) {
+  coda_pace(0, share, 0, 5000000, 0, 1000);
+  double began = seconds();
+  for (int i = 0; i < 18; i++) kernel(); /* the program itself waits for none of them */
+  cudaDeviceSynchronize();
+  printf("%.3f\n", 18 / (seconds() - began));
+}
+
+/* A kernel that never ends, as one that waits for a later one: the program goes on, and soon without waiting. */
+static void endless_kernel(void) {
+  coda_pace(0, 500, 0, 5000000, 0, 1000);
+  for (int i = 0; i < 600; i++) kernel();
+  CHECK(stat(0, CODA_STALLS) == 10); /* five, 256 launches, five, and the first of 512 launches */
+}
+
 static _Atomic int launched;
 static void *one_kernel(void *unused) {
   kernel();
@@ -222,7 +238,9 @@ int main(int count, char **words) {
   else if (!strcmp(what, "suspended")) suspended();
   else if (!strcmp(what, "forked")) forked();
   else if (!strcmp(what, "host_exhausted")) host_exhausted();
+  else if (!strcmp(what, "endless_kernel")) endless_kernel();
   else if (!strcmp(what, "speed")) return speed(atoi(words[2])), 0;
+  else if (!strcmp(what, "long_kernels")) return long_kernels(atoi(words[2])), 0;
   else return fprintf(stderr, "unknown: %s\n", what), 2;
   puts("ok");
   return 0;
