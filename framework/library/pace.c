@@ -52,7 +52,9 @@ static int share_of(const struct pace *p) {
 static int is_done(const struct runtime *r, void *stream, uint64_t patience_ns) {
   uint64_t end = now_ns() + patience_ns;
   for (;;) {
+    int mode = begin_unspoiling(r);
     Error error = r->cudaStreamQuery(stream);
+    end_unspoiling(r, mode);
     if (error != NOT_READY) return error == SUCCESS;
     r->cudaGetLastError();
     if (now_ns() >= end) return 0;
@@ -123,7 +125,11 @@ void pace(const struct runtime *r, void *stream) {
   int share = share_of(p);
   if (share >= CODA_FULL_SHARE || !r->cudaStreamQuery || !r->cudaGetLastError || !r->cudaPeekAtLastError) return;
   if (r->cudaPeekAtLastError() != SUCCESS) return; /* something failed already: the program is to find it */
-  if (!r->cudaStreamIsCapturing || r->cudaStreamIsCapturing(stream, &capturing) != SUCCESS) return;
+  if (!r->cudaStreamIsCapturing) return;
+  if (r->cudaStreamIsCapturing(stream, &capturing) != SUCCESS) { /* the legacy stream, beside a capture */
+    r->cudaGetLastError();
+    return;
+  }
   if (capturing) return; /* a graph that is recorded must not be waited for */
   pthread_mutex_lock(&p->lock);
   if (p->chunk == 0) choose_chunk(p);
