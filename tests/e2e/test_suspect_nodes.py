@@ -23,7 +23,7 @@ PROFILES = "/apis/coda.scheduler/v1alpha1/nodeprofiles"
 
 async def events_of(admin: Client, node: str) -> list[str]:
     found = (await admin.list_pages("/api/v1/namespaces/default/events"))["items"]
-    own = [one for one in found if one["involvedObject"]["kind"] == "Node" and one["involvedObject"]["name"] == node]
+    own = [one for one in found if one.get("action") == "Cordon" and one["involvedObject"]["name"] == node]
     return [one["reason"] for one in sorted(own, key=lambda one: str(one["eventTime"]))]
 
 

@@ -102,7 +102,7 @@ class Cordon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class NodeVerdict:
     """What follows. `cordons`: in force. `probation`: nodes whose cordon ended by time, and where no run succeeded.
 
     `ended`: by node, until when cordons would have lasted that are not in force; jobs forget these."""
@@ -114,7 +114,7 @@ class Verdict:
 
 def suspect_nodes(
     evidence: NodeEvidence, nodes: int, now_s: float, share: float = SHARE, cordon_s: float = CORDON_S
-) -> Verdict:
+) -> NodeVerdict:
     """Return which nodes are cordoned: what agents saw before what logs say, of each the oldest first.
 
     `nodes`: of the pool. What exceeds the share waits. Ties go by name. O(evidence log evidence)."""
@@ -151,7 +151,7 @@ def suspect_nodes(
         if len(in_force) < most and (cordon.seen or said < most_said):
             in_force.append(cordon)
     over = frozenset(one.node for one in by_node.values() if one.until_s <= now_s)
-    return Verdict(cordons=tuple(in_force), probation=over, ended=_ended(failures, xids, in_force, cordon_s))
+    return NodeVerdict(cordons=tuple(in_force), probation=over, ended=_ended(failures, xids, in_force, cordon_s))
 
 
 def most_cordons(nodes: int, share: float = SHARE) -> int:

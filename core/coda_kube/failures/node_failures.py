@@ -25,7 +25,7 @@ MOST: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; the others: see `Verdict`."""
+    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; the others: see `NodeVerdict`."""
 
     cordons: Mapping[str, Cordon] = field(default_factory=dict)  # by node
     until_s: Mapping[str, float] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from coda.correlation.suspect_nodes import (
     NodeFailure,
     NodeRun,
     NodeXid,
-    Verdict,
+    NodeVerdict,
     most_cordons,
     suspect_nodes,
 )
@@ -55,7 +55,7 @@ def ran(node: str = "n1", *, began_ago_s: float, lasted_s: float = 600.0) -> Nod
     return NodeRun(node=node, began_s=NOW_S - began_ago_s, ended_s=NOW_S - began_ago_s + lasted_s)
 
 
-def judge(*evidence: Evidence, nodes: int = 40, watched: str = "", **cleared_s: float) -> Verdict:
+def judge(*evidence: Evidence, nodes: int = 40, watched: str = "", **cleared_s: float) -> NodeVerdict:
     return suspect_nodes(
         NodeEvidence(
             failures=[one for one in evidence if isinstance(one, NodeFailure)],
