@@ -16,8 +16,8 @@ from coda.correlation.suspect_nodes import (
     NodeEvidence,
     NodeFailure,
     NodeRun,
-    NodeXid,
     NodeVerdict,
+    NodeXid,
     most_cordons,
     suspect_nodes,
 )
