@@ -186,7 +186,8 @@ def test_leaders_that_follow_each_other_book_the_whole_time(
     changes: list[tuple[Phase, DelayCause, int, bool]], end_s: int
 ) -> None:
     """Each change is seen, and may be written; with `True` another process goes on from what is written."""
-    ledger, progress, now_s, status = TimeLedger(), Progress(), 1000.0, {}
+    ledger, progress, now_s = TimeLedger(), Progress(), 1000.0
+    status: Json = {}
     for phase, cause, seconds, dies in changes:
         after = Progress(phase=phase, queued_s=1000.0, spent=progress.spent)
         spent = ledger.to_write("u", progress, after, status, now_s)

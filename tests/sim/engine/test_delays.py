@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coda.cycle import decide
 from coda.history.delay_causes import DelayCause, delay_cause
 from coda.history.time_spent import TimeSpent
 from coda.model import Phase
@@ -16,7 +17,7 @@ from coda.policy import PolicyConfig
 from coda_kube.objects.write import pending_json
 from coda_operator.view.time_ledger import TimeLedger
 from coda_sim.engine.log import RunLog
-from coda_sim.engine.simulation import Simulation, decide
+from coda_sim.engine.simulation import Simulation
 from coda_sim.engine.simulation_config import SimulationConfig
 from coda_sim.traces import Row
 from coda_sim.workload.cluster_shape import shape_from_text
