@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--own", type=float, nargs="+", default=[1.0])
     options = parser.parse_args()
     print(
-        "| cluster | policy | sample | owned | up to 4 GPUs: fair share | more: the same | jobs | fragmentation of time |",
+        "| cluster | policy | sample | owned | up to 4: fair share | more: the same | jobs | fragmentation of time |",
         end="",
     )
     print(" GPUs held | waited 10 min |")
