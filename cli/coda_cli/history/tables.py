@@ -68,14 +68,12 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
         ),
         WordTable(
             title="Failures (Philly's table 6)",
-            note="IF infrastructure, AE AI engine, U user. Trials on 1, on 2 to 4, and on more GPUs.",
+            note="IF infrastructure, AE AI engine, U user. Trials in all, and by the GPUs of their jobs.",
             columns=(
                 "reason",
                 "category",
                 "trials",
-                "1",
-                "2-4",
-                "more",
+                "1 / 2-4 / more",
                 "jobs",
                 "owners",
                 "run p50",
@@ -101,7 +99,9 @@ def drawn(tables: tuple[WordTable, ...]) -> RenderableType:
     for table in tables:
         grid = Table(title=table.title, title_justify="left", box=None, pad_edge=False, title_style="bold")
         for number, column in enumerate(table.columns):
-            grid.add_column(column, justify="right" if number else "left", overflow="fold")
+            widest = max(len(row[number]) for row in table.rows)  # a title may wrap, an amount never does
+            least = min(widest, _MOST_NAME) if number == 0 else widest
+            grid.add_column(column, justify="right" if number else "left", overflow="fold", min_width=least)
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
         parts += [grid, Text(table.note, style="dim"), Text()] if table.note else [grid, Text()]
@@ -145,7 +145,7 @@ def _delay(row: DelayRow) -> tuple[str, ...]:
 
 def _failure(row: FailureRow) -> tuple[str, ...]:
     times = (row.run_p50_s, row.run_p90_s, row.run_p95_s)
-    trials = tuple(f"{count:,}" for count in (row.trials, *row.trials_by_size))
+    trials = (f"{row.trials:,}", " / ".join(f"{count:,}" for count in row.trials_by_size))
     shares = (_percent(row.run_share), _percent(row.gpu_share))
     category = _CATEGORY_BY_REASON.get(row.reason, "-")
     return (row.reason, category, *trials, f"{row.jobs:,}", f"{row.owners:,}", *map(_time, times), *shares)
@@ -171,6 +171,8 @@ def _percent(share: float) -> str:
 def _use(share: float | None) -> str:
     return "-" if share is None else _percent(share)
 
+
+_MOST_NAME = 24  # characters of a name that are not wrapped in a terminal
 
 _CAUSE_WORDS = {
     DelayCause.FAIR_SHARE: "fair share",
