@@ -68,21 +68,15 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
         ),
         WordTable(
             title="Failures (Philly's table 6)",
-            note="IF infrastructure, AE AI engine, U user. Trials in all, and by the GPUs of their jobs.",
-            columns=(
-                "reason",
-                "category",
-                "trials",
-                "1 / 2-4 / more",
-                "jobs",
-                "owners",
-                "run p50",
-                "run p90",
-                "run p95",
-                "share of run time",
-                "share of GPU time",
-            ),
+            note="IF infrastructure, AE AI engine, U user.",
+            columns=("reason", "category", "trials", "jobs", "owners", "run p50", "run p90", "run p95"),
             rows=tuple(_failure(row) for row in report.failures[:top]),
+        ),
+        WordTable(
+            title="Failures by size, and what they cost (Philly's table 6)",
+            note="Shares of the time that failed jobs ran, and of the GPU time that they held.",
+            columns=("reason", "on 1 GPU", "on 2-4", "on more", "share of run time", "share of GPU time"),
+            rows=tuple(_cost(row) for row in report.failures[:top]),
         ),
         WordTable(
             title="Owners",
@@ -99,8 +93,8 @@ def drawn(tables: tuple[WordTable, ...]) -> RenderableType:
     for table in tables:
         grid = Table(title=table.title, title_justify="left", box=None, pad_edge=False, title_style="bold")
         for number, column in enumerate(table.columns):
-            widest = max(len(row[number]) for row in table.rows)  # a title may wrap, an amount never does
-            least = min(widest, _MOST_NAME) if number == 0 else widest
+            names = min(_MOST_NAME, max(len(row[0]) for row in table.rows))  # else amounts would cut them to pieces
+            least = 0 if number else names
             grid.add_column(column, justify="right" if number else "left", overflow="fold", min_width=least)
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
@@ -145,10 +139,13 @@ def _delay(row: DelayRow) -> tuple[str, ...]:
 
 def _failure(row: FailureRow) -> tuple[str, ...]:
     times = (row.run_p50_s, row.run_p90_s, row.run_p95_s)
-    trials = (f"{row.trials:,}", " / ".join(f"{count:,}" for count in row.trials_by_size))
-    shares = (_percent(row.run_share), _percent(row.gpu_share))
-    category = _CATEGORY_BY_REASON.get(row.reason, "-")
-    return (row.reason, category, *trials, f"{row.jobs:,}", f"{row.owners:,}", *map(_time, times), *shares)
+    counts = (f"{row.trials:,}", f"{row.jobs:,}", f"{row.owners:,}")
+    return (row.reason, _CATEGORY_BY_REASON.get(row.reason, "-"), *counts, *map(_time, times))
+
+
+def _cost(row: FailureRow) -> tuple[str, ...]:
+    trials = tuple(f"{count:,}" for count in row.trials_by_size)
+    return (row.reason, *trials, _percent(row.run_share), _percent(row.gpu_share))
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:
