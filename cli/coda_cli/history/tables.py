@@ -75,7 +75,7 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
         WordTable(
             title="Failures by size, and what they cost (Philly's table 6)",
             note="Shares of the time that failed jobs ran, and of the GPU time that they held.",
-            columns=("reason", "on 1 GPU", "on 2-4", "on more", "share of run time", "share of GPU time"),
+            columns=("reason", "on 1 GPU", "on 2-4", "on more", "of run time", "of GPU time"),
             rows=tuple(_cost(row) for row in report.failures[:top]),
         ),
         WordTable(
@@ -169,7 +169,7 @@ def _use(share: float | None) -> str:
     return "-" if share is None else _percent(share)
 
 
-_MOST_NAME = 24  # characters of a name that are not wrapped in a terminal
+_MOST_NAME = 18  # characters of a name that are not wrapped in a terminal
 
 _CAUSE_WORDS = {
     DelayCause.FAIR_SHARE: "fair share",
