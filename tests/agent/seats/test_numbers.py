@@ -28,7 +28,9 @@ A, B, C = gpu("GPU-a", "0000:01:00.0"), gpu("GPU-b", "0000:02:00.0"), gpu("GPU-c
     [
         pytest.param([], [C, A], {"GPU-a": 0, "GPU-c": 1}, id="by the bus, not as the driver lists them"),
         pytest.param([A, C], [A, B, C], {"GPU-a": 0, "GPU-c": 1, "GPU-b": 2}, id="a card that was added"),
-        pytest.param([A, B, C], [A, C], {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}, id="a card that is gone keeps its number"),
+        pytest.param(
+            [A, B, C], [A, C], {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}, id="a card that is gone keeps its number"
+        ),
         pytest.param(
             [A, B, C],
             [A, gpu("GPU-new", B.pci_bus_id), C],
