@@ -164,7 +164,7 @@ NEW_PODS = [
     pytest.param(USER, seated(), SEAT, id="a seat"),
     pytest.param(USER, seated(name=key("sharing")), "sharing", id="the files and the socket"),
     pytest.param(USER, seated(name=key("gpu-99")), "gpu-99", id="a seat that no node has"),
-    pytest.param(USER, seated(by="requests"), SEAT, id="a seat that is only requested"),
+    pytest.param(USER, seated(by="requests"), None, id="a request without a limit: the API server's own rule"),
     pytest.param(USER, seated(where="initContainers"), SEAT, id="a seat to begin with"),
     pytest.param(REPLICA_SETS, seated(), SEAT, id="a seat by a template"),
     pytest.param(DAEMON_SETS, seated(), SEAT, id="a seat by a daemon set"),

@@ -88,7 +88,8 @@ class DeviceManager:
         request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=free[:1])])
         answer = wire.AllocateResponse.FromString(self.call(resource, "Allocate", request.SerializeToString()))
         self.taken[pod] = (resource, free[0])
-        return answer.container_responses[0]
+        given_now: wire.ContainerAllocateResponse = answer.container_responses[0]
+        return given_now
 
     def release(self, pod: str) -> None:
         """The pod is gone."""

@@ -32,7 +32,8 @@ def asked(*containers: list[str]) -> bytes:
 
 
 def given_to(ids: list[str], access: GpuAccess = GpuAccess.ENVVAR) -> wire.ContainerAllocateResponse:
-    (answer,) = wire.AllocateResponse.FromString(allocation(asked(ids), SEATS, FILES, access)).container_responses
+    said = wire.AllocateResponse.FromString(allocation(asked(ids), SEATS, FILES, access))
+    answer: wire.ContainerAllocateResponse = said.container_responses[0]
     return answer
 
 
