@@ -1,53 +1,55 @@
 """Two pods on one GPU, by a real kubelet and containerd: a whole GPU for one, a seat on it for the other.
 
-The GPUs are make-believe, everything else is real: the agent's DaemonSet as the chart renders it, the files that it
-copies onto the node, the mounts, the socket, and the coordinator's first order. One machine, one story."""
+The GPUs are make-believe. The kubelet, containerd, the kernel and the agent are real, and so are the files that the
+agent copies onto the node, the mounts, the socket, and the coordinator's first order. One machine, one story: here with
+the agent as a process on the node, in `test_seats_by_the_chart` as the chart's DaemonSet."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import AsyncIterator
-from importlib import metadata
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from coda_kube.api.client import Client, Rejected
-from coda_kube.objects.json_types import Json
-from coda_lab.images.image import AGENT
+from coda_lab.emulators.nvml.state import STATE_VARIABLE
+from coda_lab.host.paths import Settings
+from coda_lab.host.processes import python_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
+from coda_lab.programs.gpu_library import write_bundle
+from coda_lab.realnode.configuration import NVML_LIBRARY, NVML_STATE, portable_kubeconfig
 from coda_lab.realnode.node import CONTAINERD, KUBELET, RealNode
+from coda_lab.realnode.vm import SHARE
 from coda_lab.spec import ClusterSpec
-from tests.deploy.charts import Helm
 from tests.e2e.jobs import wait_for, wait_gone
-from tests.realnode.agents import Agents
-from tests.realnode.scene import PATIENCE_S, PODS, devices_of, eventually, guaranteed_pod, is_running, main_status
+from tests.realnode.scene import PATIENCE_S, PODS, devices_of, eventually, main_status
+from tests.realnode.seats import (
+    PROFILE,
+    SEATS,
+    SHARING,
+    identities,
+    is_numbered,
+    is_unschedulable,
+    offered,
+    pod,
+    running,
+)
 from tests.realnode.training import idle_gpus
 
-NODE = "/api/v1/nodes/real-0"
-PROFILE = "/apis/coda.scheduler/v1alpha1/nodeprofiles/real-0"
-SHARING = "coda.scheduler/sharing"
-SEATS = 4
+AGENT = "coda-agent"
 SPEC = ClusterSpec(nodes="", real_node_cores=8)
 
-# Without torch: what `framework/` does is tested elsewhere, here that all of it is there.
-JOB = """
-import json, os, socket, sys, time
+# A process of the pod, as the kernel sees it: a Python of this machine, in the container's cgroup.
+PROCESS = """
+import json, socket
 agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-agent.connect(os.environ["CODA_SOCKET"])
+agent.connect("/run/coda/agent.sock")
 agent.send(json.dumps({"v": 1, "type": "hello", "control": "full"}).encode())
-order = json.loads(agent.recv(1 << 16))
-maps = open("/proc/self/maps").read()
-print(json.dumps({
-    "order": order,
-    "gpu": os.environ["NVIDIA_VISIBLE_DEVICES"],
-    "python": sys.modules["sitecustomize"].__file__,
-    "is_preloaded": os.environ["CODA_LIBRARY"] in maps,
-    "may_write": [name for name in ("lib", "python", "agent") if os.access(f"/run/coda/{name}", os.W_OK)],
-}), flush=True)
-time.sleep(1000000)
+print(agent.recv(1 << 16).decode())
 """
 
 pytestmark = [
@@ -60,8 +62,8 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
-    async with running_cluster(SPEC, tell=print) as running:
-        yield running
+    async with running_cluster(SPEC, tell=print) as found:
+        yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -70,68 +72,55 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[Client]:
         yield client
 
 
-def pod(name: str, resource: str, **more: str) -> Json:
-    """A pod that idles, with one of these. `more`: further resources."""
-    found = guaranteed_pod(name, cores="50m", gpus=0)
-    amounts = {"cpu": "50m", "memory": "128Mi", resource: "1", **more}
-    found["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
-    return found
+async def start_agent(cluster: LocalCluster) -> None:
+    """As the DaemonSet has it, but that it is no container."""
+    node = cluster.real_node
+    config = node.share / "agent.kubeconfig"
+    if not config.exists():
+        text = (await cluster.agent_kubeconfig(node.name)).read_text()
+        config.write_text(portable_kubeconfig(text, cluster.layout.certificate.read_bytes()))
+        write_bundle(node.share / "framework", Settings.from_environ())
+    environ = {
+        "PYTHONPATH": python_path(),
+        "LD_LIBRARY_PATH": NVML_LIBRARY.rpartition("/")[0],
+        STATE_VARIABLE: NVML_STATE,
+        "CODA_NODE_NAME": node.name,
+        "CODA_KUBECONFIG": f"{SHARE}/agent.kubeconfig",
+        "CODA_SHARING": "true",
+        "CODA_SHARING_BUNDLE": f"{SHARE}/framework",
+        "CODA_CALIBRATE": "false",
+        "CODA_METRICS_PORT": "0",
+    }
+    await node.start(AGENT, sys.executable, "-P", "-m", "coda_agent", environ=environ)
 
 
-async def running(admin: Client, name: str) -> Json:
-    return await wait_for(admin, f"{PODS}/{name}", is_running, within_s=PATIENCE_S)
+async def process_of(node: RealNode, admin: Client, name: str) -> str:
+    """The folder of the container's cgroup."""
+    item = await admin.get(f"{PODS}/{name}")
+    return await node.container_cgroup(item["metadata"]["uid"], main_status(item)["containerID"])
 
 
-async def offered(admin: Client, resource: str, count: int) -> None:
-    """Wait until the node has so many for pods."""
-
-    def has(item: Json) -> bool:
-        return bool(item["status"]["allocatable"].get(resource) == str(count))
-
-    await wait_for(admin, NODE, has, within_s=PATIENCE_S)
-
-
-async def said_by(node: RealNode, name: str) -> dict[str, Any]:
-    """What the job's one line says."""
-    where = f"/var/log/pods/default_{name}_*/main/0.log"
-
-    async def is_there() -> bool:
-        return (await node.run("/bin/sh", "-c", f"grep -q order {where}")).code == 0
-
-    await eventually(is_there, f"{name} got no order")
-    line = (await node.run("/bin/sh", "-c", f"grep order {where}")).check()
-    found: dict[str, Any] = json.loads(line.split(" stdout F ", 1)[1])
-    return found
+async def environment_of(node: RealNode, folder: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables of a container, and its mounts: where from, by where, each read-only."""
+    pid = min(map(int, (await node.read(f"{folder}/cgroup.procs")).split()))
+    said = (await node.run("/bin/sh", "-c", f"tr '\\0' '\\n' < /proc/{pid}/environ")).check()
+    variables = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    rows = [line.split(" ") for line in (await node.read(f"/proc/{pid}/mountinfo")).splitlines()]
+    mounts = {row[4]: row[3] for row in rows if row[4].startswith("/run/coda/") and "ro" in row[5].split(",")}
+    return variables, mounts
 
 
-def is_unschedulable(item: Json) -> bool:
-    return any(each.get("reason") == "Unschedulable" for each in item["status"].get("conditions", ()))
-
-
-def identities(pods: list[Json]) -> list[tuple[str, int]]:
-    return [(main_status(item)["containerID"], main_status(item)["restartCount"]) for item in pods]
-
-
-async def test_a_guaranteed_pod_and_pods_with_seats_on_one_gpu(
-    cluster: LocalCluster, admin: Client, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_a_guaranteed_pod_and_pods_with_seats_on_one_gpu(cluster: LocalCluster, admin: Client) -> None:
     node = cluster.real_node
     await idle_gpus(node, PATIENCE_S)
-    agents = await Agents.prepared(node, admin, Helm.at(tmp_path_factory.mktemp("helm")))
-    agent = await agents.install("agent.sharing=true")
+    await start_agent(cluster)
 
     # 1. A pod has a GPU whole. Which one is the other plugin's choice; the profile says what its seats are called.
     await admin.create(PODS, pod("whole", "nvidia.com/gpu", **{SHARING: "1"}))
     await running(admin, "whole")
     (uuid,) = {device for device in await devices_of(node, "whole") if device.startswith("GPU-")}
-    profile = await wait_for(
-        admin,
-        PROFILE,
-        lambda item: all("index" in gpu for gpu in item.get("status", {}).get("gpus") or [{}]),
-        within_s=PATIENCE_S,
-    )
-    index = {gpu["uuid"]: gpu["index"] for gpu in profile["status"]["gpus"]}[uuid]
-    seat = f"coda.scheduler/gpu-{index}"
+    profile = await wait_for(admin, PROFILE, is_numbered, within_s=PATIENCE_S)
+    seat = f"coda.scheduler/gpu-{ {gpu['uuid']: gpu['index'] for gpu in profile['status']['gpus']}[uuid] }"
     await offered(admin, seat, SEATS)
 
     # 2. A user may not sit down beside it.
@@ -139,45 +128,59 @@ async def test_a_guaranteed_pod_and_pods_with_seats_on_one_gpu(
         with pytest.raises(Rejected, match="only Coda gives seats on shared GPUs"):
             await user.create(PODS, pod("mine", seat))
 
-    # 3. A pod with a seat there: everything is in its container, and the agent paces it.
-    job = pod("seat-0", seat)
-    (container,) = job["spec"]["containers"]
-    container |= {"image": f"{AGENT.repository}:{metadata.version('coda')}", "imagePullPolicy": "Never"}
-    container["command"] = ["python", "-c", JOB]
-    await admin.create(PODS, job)
-    await running(admin, "seat-0")
-    said = await said_by(node, "seat-0")
-    assert (said["gpu"], said["is_preloaded"], said["may_write"]) == (uuid, True, [])
-    assert said["python"] == "/run/coda/python/sitecustomize.py"
-    assert (said["order"]["gpu"], said["order"]["alone"]) == (uuid, False)
-    assert said["order"]["share"] < 1000
-
-    # 4. Four seats, and the fifth pod waits with a reason.
-    for number in range(1, SEATS + 1):
-        await admin.create(PODS, pod(f"seat-{number}", seat))
-        if number < SEATS:
-            await running(admin, f"seat-{number}")
-    waits = await wait_for(admin, f"{PODS}/seat-{SEATS}", is_unschedulable, within_s=PATIENCE_S)
+    # 3. Four seats. Each container has everything; the fifth pod waits with a reason.
+    names = [f"seat-{number}" for number in range(SEATS)]
+    for name in (*names, "fifth"):
+        await admin.create(PODS, pod(name, seat))
+        if name in names:
+            await running(admin, name)
+    waits = await wait_for(admin, f"{PODS}/fifth", is_unschedulable, within_s=PATIENCE_S)
     assert f"Insufficient {seat}" in json.dumps(waits["status"]["conditions"])
-    seated = [await admin.get(f"{PODS}/{name}") for name in ("whole", "seat-0", "seat-1", "seat-2", "seat-3")]
-    devices = [one for name in ("seat-0", "seat-1", "seat-2", "seat-3") for one in await devices_of(node, name)]
-    assert sorted(devices) == [f"{uuid}::{number}" for number in range(SEATS)]
+    taken = [sorted(await devices_of(node, name)) for name in names]
+    assert sorted(device for one in taken for device in one) == [f"{uuid}::{number}" for number in range(SEATS)]
+    variables, mounts = await environment_of(node, await process_of(node, admin, "seat-0"))
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == uuid
+    assert variables["LD_PRELOAD"] == variables["CODA_LIBRARY"] == "/run/coda/lib/libcodagpu.so"
+    assert mounts.keys() == {"/run/coda/lib", "/run/coda/python", "/run/coda/agent"}
+    assert variables["CODA_SOCKET"] == "/run/coda/agent/agent.sock"
+    version = mounts["/run/coda/python"].removesuffix("/python")
+    assert (await node.run("/bin/test", "-e", f"{version}/lib/x86_64/libcodagpu.so")).code == 0
+    _, mounts_of_whole = await environment_of(node, await process_of(node, admin, "whole"))
+    assert mounts_of_whole == mounts
+
+    # 4. The kernel and the kubelet say who connects: the pod with a seat is paced, the one with the whole GPU is not.
+    shares = {}
+    for name in ("whole", "seat-0"):
+        folder = await process_of(node, admin, name)
+        script = f"echo $$ > {folder}/cgroup.procs && exec {sys.executable} -P -c {shlex.quote(PROCESS)}"
+        order = json.loads((await node.run("/bin/sh", "-c", script, timeout_s=PATIENCE_S)).check())
+        assert (order["gpu"], order["alone"]) == (uuid, False)
+        shares[name] = order["share"]
+    assert shares["whole"] == 1000
+    assert shares["seat-0"] < 1000
 
     # 5. Kubelet, containerd and agent are killed: the pods run on, and the seats are there again, all of them taken.
-    await node.kill(KUBELET)
-    await node.kill(CONTAINERD)
-    (await node.run("/bin/kill", "-KILL", str(await agents.process(agent)))).check()
+    seated = [await admin.get(f"{PODS}/{name}") for name in ("whole", *names)]
+    for part in (KUBELET, CONTAINERD, AGENT):
+        await node.kill(part)
     await node.start_containerd()
     await node.start_kubelet()
-    await agents.ready(restarts=1)
+    log = node.log(AGENT)
+    said_before = log.read_text().count("the kubelet knows")
+    await start_agent(cluster)
+
+    async def is_known_again() -> bool:
+        return log.read_text().count("the kubelet knows") >= said_before + 9
+
+    await eventually(is_known_again, "the kubelet is not told of the seats again")
     await offered(admin, seat, SEATS)
-    await offered(admin, SHARING, 128)
     now = [await running(admin, item["metadata"]["name"]) for item in seated]
     assert identities(now) == identities(seated)
-    assert is_unschedulable(await admin.get(f"{PODS}/seat-{SEATS}"))
+    assert [sorted(await devices_of(node, name)) for name in names] == taken
+    assert is_unschedulable(await admin.get(f"{PODS}/fifth"))
 
     # 6. Who leaves makes room.
     await admin.delete(f"{PODS}/seat-2")
     await wait_gone(admin, f"{PODS}/seat-2", within_s=PATIENCE_S)
-    await running(admin, f"seat-{SEATS}")
-    assert await devices_of(node, f"seat-{SEATS}") == {devices[2]}
+    await running(admin, "fifth")
+    assert sorted(await devices_of(node, "fifth")) == taken[2]
