@@ -78,7 +78,8 @@ def test_it_writes_to_the_kubelets_device_plugins_only_where_gpus_are_shared(hel
     assert {"device-plugins", "jobs"}.isdisjoint(volume["name"] for volume in pod_spec(helm)["volumes"])
     values = ("agent.sharing=true", "agent.gpuAccess=cdi-cri", "agent.devicePluginsPath=/data/kubelet/device-plugins")
     given, spec = environ(helm, *values), pod_spec(helm, *values)
-    settings = Settings(sharing=given["CODA_SHARING"], sharing_gpu_access=given["CODA_SHARING_GPU_ACCESS"])
+    fields = {"sharing": given["CODA_SHARING"], "sharing_gpu_access": given["CODA_SHARING_GPU_ACCESS"]}
+    settings = Settings.model_validate(fields)
     assert (settings.sharing, settings.sharing_gpu_access) == (True, "cdi-cri")
     mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}

@@ -79,7 +79,9 @@ SEAT = key("gpu-0")
 def seated(*, name: str = SEAT, where: str = "containers", by: str = "limits") -> Json:
     """A pod that asks for a seat."""
     asking = {"name": "seated", "image": "busybox", "resources": {by: {name: "1"}}}
-    return pod(containers=[asking]) if where == "containers" else pod(**{where: [asking]})
+    made = pod()
+    made["spec"][where] = [asking]
+    return made
 
 
 def mounting(path: str) -> Json:
