@@ -91,7 +91,7 @@ async def start_agent(cluster: LocalCluster) -> None:
         "CODA_CALIBRATE": "false",
         "CODA_METRICS_PORT": "0",
     }
-    await node.start(AGENT, sys.executable, "-P", "-m", "coda_agent", environ=environ)
+    await node.start(AGENT, sys.executable, "-P", "-m", "tests.realnode.one_process", environ=environ)
 
 
 async def process_of(node: RealNode, admin: Client, name: str) -> str:
@@ -130,10 +130,11 @@ async def test_a_guaranteed_pod_and_pods_with_seats_on_one_gpu(cluster: LocalClu
 
     # 3. Four seats. Each container has everything; the fifth pod waits with a reason.
     names = [f"seat-{number}" for number in range(SEATS)]
-    for name in (*names, "fifth"):
+    for name in names:
         await admin.create(PODS, pod(name, seat))
-        if name in names:
-            await running(admin, name)
+    for name in names:
+        await running(admin, name)
+    await admin.create(PODS, pod("fifth", seat))
     waits = await wait_for(admin, f"{PODS}/fifth", is_unschedulable, within_s=PATIENCE_S)
     assert f"Insufficient {seat}" in json.dumps(waits["status"]["conditions"])
     taken = [sorted(await devices_of(node, name)) for name in names]
