@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from coda.history.cpu_report import CpuReport, CpuRow, CpuWaitRow
 from coda.history.report import DelayRow, EndingRow, FailureRow, HistoryReport, OwnerRow, SizeRow
 from coda_sim.durations import duration_from_seconds
 
@@ -52,6 +53,30 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
             title="Owners",
             columns=("owner", "jobs", "wait p50", "wait p90", "GPU-hours", "lost by stops", "utilisation"),
             rows=tuple(_owner(row) for row in report.owners[:top]),
+        ),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def cpu_word_tables(report: CpuReport, top: int) -> tuple[WordTable, ...]:
+    """Return the tables of CPU jobs that have rows; of causes and owners the first `top`."""
+    columns = ("jobs", "mean wait", "longest wait", "mean run", "core-hours", "borrowed", "reclaimed", "failed")
+    tables = (
+        WordTable(
+            title="CPU jobs: endings",
+            note="A pod that gave borrowed cores back is Reclaimed; the one that replaces it is another job.",
+            columns=("ending", *columns),
+            rows=tuple(_cpu(row) for row in report.endings),
+        ),
+        WordTable(
+            title="CPU jobs: causes of waits",
+            columns=("cause", "hours", "share of waiting"),
+            rows=tuple(_cpu_wait(row) for row in report.waits[:top]),
+        ),
+        WordTable(
+            title="CPU jobs: owners",
+            columns=("owner", *columns),
+            rows=tuple(_cpu(row) for row in report.owners[:top]),
         ),
     )
     return tuple(table for table in tables if table.rows)
@@ -104,6 +129,16 @@ def _failure(row: FailureRow) -> tuple[str, ...]:
 def _owner(row: OwnerRow) -> tuple[str, ...]:
     times = (_time(row.wait_p50_s), _time(row.wait_p90_s))
     return (row.owner, f"{row.jobs:,}", *times, _hours(row.gpu_s), _hours(row.lost_gpu_s), _use(row.use))
+
+
+def _cpu(row: CpuRow) -> tuple[str, ...]:
+    times = tuple(_time(seconds) for seconds in (row.wait_mean_s, row.wait_longest_s, row.run_mean_s))
+    ends = (f"{row.reclaimed:,}", f"{row.failed:,}")
+    return (row.name, f"{row.jobs:,}", *times, _hours(row.core_s), _percent(row.borrowed_share), *ends)
+
+
+def _cpu_wait(row: CpuWaitRow) -> tuple[str, ...]:
+    return (row.cause, _hours(row.wait_s), _percent(row.share))
 
 
 def _time(seconds: float) -> str:

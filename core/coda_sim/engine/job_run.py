@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import floor, inf
 from typing import Final
 
+from coda.history.cpu_jobs import CpuUse
 from coda.history.division import HeldSpan
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
@@ -106,6 +107,19 @@ class JobRun:
         cores = self.held_cores if self.job.tunable else 0
         category = self.model.profile.category.value if self.model.profile else ""
         return HeldSpan(self.job.placement.committed_s, now_s, self.gpus, cores, category)
+
+    def cpu_use(self, now_s: float) -> CpuUse:
+        """Return what its last attempt used, as a CPU job; it must run."""
+        placement = self.job.placement
+        assert placement is not None
+        core_s = (now_s - placement.committed_s) * self.held_cores
+        lacked_s = max(0.0, placement.committed_s - max(self.job.queued_s, self.job.waiting_s))
+        return CpuUse(
+            jobs=1,
+            core_s=core_s,
+            borrowed_core_s=core_s if placement.borrows else 0.0,
+            lacked_core_s=lacked_s * self.held_cores,
+        )
 
     @property
     def held_cores(self) -> int:
