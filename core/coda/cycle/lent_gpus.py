@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from coda.cache.gang_class import QueuedJob
+from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Stop, WaitCode, WaitReason
@@ -19,33 +19,56 @@ from coda.wording import clock_text, counted, numbers_of
 class LentGpus:
     """The lent GPUs of one cycle; made when it begins, before anything is kept or starts. O(nodes).
 
-    `reasons`: why owners wait for them. `wake_s`: when time alone lets somebody stop."""
+    `reasons`: why owners wait for them. `notes`: why nobody stops for them, by class. `wake_s`: when time alone lets
+    somebody stop."""
 
     def __init__(self, index: WorldIndex, ledger: TenantLedger, now_s: float) -> None:
         self._index = index
         self._ledger = ledger
         self._config = index.config.fair_share
+        self.safe_nodes: frozenset[str] = frozenset()  # nobody is stopped there: they are kept for another job
         self._now_s = now_s
         self._candidates: LentGangs | None = None
         self.reasons: dict[JobId, WaitReason] = {}
         self.wake_s: float | None = None
-        capacity, blocked, free = index.capacity, 0, 0
-        for number, amount in enumerate(capacity.free_amounts):
-            gpus = max(0, capacity.amounts[amount].gpus)
-            free += gpus
-            if not capacity.nodes[number].schedulable:
-                blocked += gpus
-        self._usable = ledger.gpus - blocked
-        self._used = ledger.gpus - free
+        self.notes: dict[GangClass, str] = {}
+        capacity = index.capacity
+        self._idle = [max(0, capacity.free(number).gpus) for number in range(len(capacity.nodes))]
+        self._number_by_node = {node.name: number for number, node in enumerate(capacity.nodes)}
+        self._counted: set[JobId] = set()  # the jobs that started since, and are not idle GPUs any more
 
-    def is_due(self) -> bool:
-        """True if so many of the GPUs that could be used are in use that gangs may stop. O(jobs that start)."""
-        from_use = self._config.from_use
-        if from_use is None or self._usable <= 0:
+    def is_due(self, queued: QueuedJob) -> bool:
+        """True if so many of the GPUs that the job could use are in use that gangs may stop for it. O(nodes).
+
+        GPUs count as in use if no rank of the job can have them: they are the rest of a node. If a limit of its tenant
+        is reached, no idle GPU is for the job. A note says why nobody stops."""
+        from_use, job, gang_class = self._config.from_use, queued.job, queued.gang_class
+        if from_use is None:
             return False
-        started = [self._index.holdings.of(job) for job in self._index.started()]
-        used = self._used + sum([one.job.request.gpus * len(one.nodes) for one in started if one is not None])
-        return used >= from_use * self._usable
+        if self._ledger.shortage(job) is not None:
+            return bool(self._ledger.lacking(job))  # else what stops already leaves enough
+        self._count_starts()
+        usable = used = 0
+        for number in self._index.rank_class(gang_class).eligible.accepting:
+            gpus, idle = self._index.capacity.nodes[number].allocatable.gpus, self._idle[number]
+            usable += gpus
+            used += gpus - idle + idle % job.request.gpus
+        if usable > 0 and used >= from_use * usable:
+            return True
+        if usable > 0:
+            self.notes[gang_class] = (
+                f"what it needs is its VirtualCluster's own and lent: gangs give it back from {from_use:.0%} of "
+                f"{counted(usable, 'GPU')} in use on, and ranks of this job still find {usable - used} idle"
+            )
+        return False
+
+    def _count_starts(self) -> None:
+        for started in self._index.started() - self._counted:
+            self._counted.add(started)
+            holding = self._index.holdings.of(started)
+            for node in holding.nodes if holding is not None else ():
+                number = self._number_by_node[node]
+                self._idle[number] = max(0, self._idle[number] - holding.job.request.gpus)
 
     def owed(self) -> list[QueuedJob]:
         """Return the first job of each class that still waits for GPUs its tenant owns, in order.
@@ -69,6 +92,9 @@ class LentGpus:
         if self._candidates is None:
             self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
         job, (ready, later) = queued.job, self._candidates
+        if self.safe_nodes:
+            ready = [runner for runner in ready if self.safe_nodes.isdisjoint(runner[1])]
+            later = [one for one in later if self.safe_nodes.isdisjoint(one[2])]
         rank_class = self._index.rank_class(queued.gang_class)
         takings = Takings(self._ledger, job, owns=True)
         stops = stopped_in_turn(ready, job, rank_class, takings, StopCause.FAIR_SHARE)
