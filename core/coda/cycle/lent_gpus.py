@@ -63,10 +63,12 @@ class LentGpus:
         return False
 
     def _count_starts(self) -> None:
-        for started in self._index.started() - self._counted:
-            self._counted.add(started)
+        for started in self._index.started():
             holding = self._index.holdings.of(started)
-            for node in holding.nodes if holding is not None else ():
+            if holding is None or started in self._counted:
+                continue
+            self._counted.add(started)
+            for node in holding.nodes:
                 number = self._number_by_node[node]
                 self._idle[number] = max(0, self._idle[number] - holding.job.request.gpus)
 
