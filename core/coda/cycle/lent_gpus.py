@@ -10,6 +10,7 @@ from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Stop, WaitCode, WaitReason
 from coda.model.job import JobId, StopCause
+from coda.nodes.node_search import EligibleNodes
 from coda.tenants import FairShareMemory, TenantLedger
 from coda.tenants.fair_share import LentGangs, Takings, lent_gangs
 from coda.tenants.memory import key_of_stop
@@ -33,12 +34,14 @@ class LentGpus:
         self.wake_s: float | None = None
         self.notes: dict[GangClass, str] = {}
         capacity = index.capacity
-        self._idle = [max(0, capacity.free(number).gpus) for number in range(len(capacity.nodes))]
-        self._number_by_node = {node.name: number for number, node in enumerate(capacity.nodes)}
+        self._idle = [max(0, capacity.amounts[amount].gpus) for amount in capacity.free_amounts]  # by node
+        self._use: dict[tuple[int, int], tuple[int, int]] = {}  # by nodes and GPUs of a rank: usable, and in use
+        self._starts = 0  # seen so far
         self._counted: set[JobId] = set()  # the jobs that started since, and are not idle GPUs any more
 
     def is_due(self, queued: QueuedJob) -> bool:
-        """True if so many of the GPUs that the job could use are in use that gangs may stop for it. O(nodes).
+        """True if so many of the GPUs that the job could use are in use that gangs may stop for it. O(nodes) for the
+        first job of each kind.
 
         GPUs count as in use if no rank of the job can have them: they are the rest of a node. If a limit of its tenant
         is reached, no idle GPU is for the job. A note says why nobody stops."""
@@ -47,29 +50,41 @@ class LentGpus:
             return False
         if self._ledger.shortage(job) is not None:
             return bool(self._ledger.lacking(job))  # else what stops already leaves enough
-        self._count_starts()
-        usable = used = 0
-        for number in self._index.rank_class(gang_class).eligible.accepting:
-            gpus, idle = self._index.capacity.nodes[number].allocatable.gpus, self._idle[number]
-            usable += gpus
-            used += gpus - idle + idle % job.request.gpus
+        usable, used = self._use_for(job.request.gpus, self._index.rank_class(gang_class).eligible)
         if usable > 0 and used >= from_use * usable:
             return True
         if usable > 0:
-            self.notes[gang_class] = (
-                f"what it needs is its VirtualCluster's own and lent: gangs give it back from {from_use:.0%} of "
-                f"{counted(usable, 'GPU')} in use on, and ranks of this job still find {usable - used} idle"
+            self.notes[gang_class] = (  # without numbers that change from cycle to cycle
+                f"what it needs is its VirtualCluster's own and lent: gangs give it back once at most "
+                f"{1 - from_use:.0%} of {counted(usable, 'GPU')} are idle for ranks like its own"
             )
         return False
 
+    def _use_for(self, rank_gpus: int, eligible: EligibleNodes) -> tuple[int, int]:
+        """Return the GPUs of these nodes, and how many of them a rank with so many cannot have. O(nodes), once."""
+        self._count_starts()
+        key = (id(eligible), rank_gpus)
+        if key not in self._use:
+            usable = used = 0
+            for number in eligible.accepting:
+                gpus, idle = self._index.capacity.nodes[number].allocatable.gpus, self._idle[number]
+                usable += gpus
+                used += gpus - idle + idle % rank_gpus
+            self._use[key] = (usable, used)
+        return self._use[key]
+
     def _count_starts(self) -> None:
+        if len(self._index.started()) == self._starts:
+            return
+        self._starts = len(self._index.started())
         for started in self._index.started():
             holding = self._index.holdings.of(started)
             if holding is None or started in self._counted:
                 continue
             self._counted.add(started)
+            self._use.clear()
             for node in holding.nodes:
-                number = self._number_by_node[node]
+                number = self._index.capacity.number_by_name[node]
                 self._idle[number] = max(0, self._idle[number] - holding.job.request.gpus)
 
     def owed(self) -> list[QueuedJob]:

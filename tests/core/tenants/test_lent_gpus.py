@@ -103,7 +103,7 @@ def test_nobody_stops_while_enough_gpus_are_idle_that_the_job_could_use(ranks: i
     plan = decided(world_of([*held, of("org", "owner", replicas=ranks)], 5, tenants))
     assert stopped(plan) == expected
     (refusal,) = plan.refusals
-    note = "gangs give it back from 90% of 40 GPUs in use on, and ranks of this job still find 8 idle"
+    note = "gangs give it back once at most 10% of 40 GPUs are idle for ranks like its own"
     assert refusal.message.endswith(note) == (ranks == 2)
 
 
