@@ -134,6 +134,16 @@ BOARD = Board(
                         "away": most("coda_operator_history_away"),
                     },
                 ),
+                Chart(
+                    title="History of CPU jobs",
+                    says="CPU jobs that ended: counted each second, waiting for the store, and lost or refused.",
+                    lines={
+                        "counted": per_second("coda_operator_history_cpu_jobs_stored_total"),
+                        "waiting": most("coda_operator_history_cpu_jobs_waiting"),
+                        "lost": most("coda_operator_history_cpu_jobs_lost"),
+                        "refused": per_second("coda_operator_history_cpu_jobs_refused_total"),
+                    },
+                ),
             ),
         ),
         Row(

@@ -22,6 +22,7 @@ from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
 from coda_operator.cordon_writer import Cordons
+from coda_operator.cpu_history import CpuHistory
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, store_of
@@ -58,6 +59,7 @@ async def _run(settings: Settings, client: Client) -> None:
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
     store = store_of(settings.history_url.get_secret_value(), settings.history_file)
     history = HistoryKeeper(store, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
+    cpu_history = CpuHistory(store, client, REGISTRY, days=settings.history_cpu_days, clock=clock)
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
     reconciler = Reconciler(
@@ -92,6 +94,7 @@ async def _run(settings: Settings, client: Client) -> None:
             ).run(),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),
             history.publish(),
+            cpu_history.record(),
         )
 
     liveness = Liveness(
@@ -108,9 +111,8 @@ async def _run(settings: Settings, client: Client) -> None:
     await _serve(probes, settings)
     history.start()
     leading = asyncio.create_task(lead_whenever_possible())
-    background = [
-        asyncio.create_task(work) for work in (cluster.run(), recorder.run(), trim_after_bursts(), stopping.wait())
-    ]
+    in_every_replica = (cluster.run(), cpu_history.watch(), recorder.run(), trim_after_bursts(), stopping.wait())
+    background = [asyncio.create_task(work) for work in in_every_replica]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)
         for task in (leading, *background):  # only the signal ends without an error

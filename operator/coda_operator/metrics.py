@@ -203,6 +203,32 @@ class _BookedWaits(Collector):
         yield family
 
 
+class CpuHistoryMetrics:
+    """What became of the records of CPU jobs that ended."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.stored = Counter(
+            "coda_operator_history_cpu_jobs_stored_total", "CPU jobs that the store has counted", registry=registry
+        )
+        self.refused = Counter(
+            "coda_operator_history_cpu_jobs_refused_total", "Records that the store refused for good", registry=registry
+        )
+
+    def show_waiting(self, waiting: Callable[[], int], lost: Callable[[], int]) -> None:
+        """Report at each scrape how many records wait in this process, and for how many there was no place."""
+        Gauge(
+            "coda_operator_history_cpu_jobs_waiting",
+            "CPU jobs that ended and wait for the store in this process",
+            registry=self._registry,
+        ).set_function(lambda: float(waiting()))
+        Gauge(
+            "coda_operator_history_cpu_jobs_lost",
+            "CPU jobs whose records this process lost because too many waited",
+            registry=self._registry,
+        ).set_function(lambda: float(lost()))
+
+
 class _JobsByPhase(Collector):
     def __init__(self, jobs: Callable[[], Iterable[Json]]) -> None:
         self._jobs = jobs

@@ -29,6 +29,7 @@ class Settings(ReplicaSettings):
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
+    history_cpu_days: int = Field(default=90, ge=1, le=3650)  # lines of CPU jobs that ended before are deleted
     failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
     cordon_share: float = Field(default=0.1, ge=0, le=1)  # of the nodes with GPUs, cordoned at once as suspect; 0: none
     cordon_s: float = Field(default=3600.0, gt=0, le=21600)  # after this a suspect node is tried again

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.engine import URL
 
 from coda.history import FinishedJob
+from coda.history.cpu_jobs import CpuEnding
 from coda_kube.api.client import Client
 from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.run_times import PATH, groups_from_json
@@ -15,7 +16,8 @@ from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_operator.history.store import Store
 from tests.e2e.agents import wait_until
-from tests.e2e.jobs import job_json, submit, wait_for_phase, wait_gone
+from tests.e2e.cpu_jobs import JOBS, PODS, batch_job, opt_in, pod_json
+from tests.e2e.jobs import job_json, submit, wait_for, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e
 
@@ -76,3 +78,40 @@ async def test_the_run_times_are_published(admin: Client) -> None:
 
     await wait_until(is_there)
     groups_from_json(await admin.get(PATH))
+
+
+async def test_every_cpu_job_that_ends_is_counted_once_also_by_the_next_operator(
+    cluster: LocalCluster, admin: Client
+) -> None:
+    """A Job's pods end, one by one; the operator is killed meanwhile, and again when all are counted."""
+    await opt_in(admin)
+    await admin.create(JOBS, batch_job("sweep", pods=12, cpu="1", run_s=1.0, parallelism=4))
+    await wait_for(admin, f"{JOBS}/sweep", lambda job: (job.get("status") or {}).get("succeeded", 0) >= 4)
+    await cluster.kill("operator-0")
+    await cluster.start("operator-0")
+    await wait_for(admin, f"{JOBS}/sweep", lambda job: (job.get("status") or {}).get("succeeded") == 12)
+    store = Store(URL.create("sqlite", database=str(cluster.layout.folder / "history.sqlite")))
+
+    def counted() -> int:
+        return sum(line.jobs for line in store.cpu_jobs.lines(0.0, 2e10) if line.name == "sweep")
+
+    async def are_all_counted() -> bool:
+        return counted() == 12
+
+    await wait_until(are_all_counted)
+    await cluster.kill("operator-0")
+    await cluster.start("operator-0")
+    await admin.create(PODS, pod_json("last", run_s=0.5))
+
+    async def is_the_last_counted() -> bool:
+        return any(line.kind == "v1/Pod" for line in store.cpu_jobs.lines(0.0, 2e10))
+
+    await wait_until(is_the_last_counted)
+    assert counted() == 12
+    lines = [line for line in store.cpu_jobs.lines(0.0, 2e10) if line.name == "sweep"]
+    assert len(lines) <= 2  # two hours at most
+    assert {(line.kind, line.ending, line.cpu_m, line.category) for line in lines} == {
+        ("batch/Job", CpuEnding.SUCCEEDED, 1000, "Batch")
+    }
+    assert all(0 < line.run_s <= line.held_s for line in lines)
+    store.close()

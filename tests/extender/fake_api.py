@@ -354,6 +354,9 @@ def _selects(selector: str, item: Json) -> bool:
     labels = item["metadata"].get("labels") or {}
     for term in filter(None, selector.split(",")):
         name, equals, value = term.partition("=")
-        if name not in labels or (equals and labels[name] != value):
+        if name.startswith("!"):
+            if name[1:] in labels:
+                return False
+        elif name not in labels or (equals and labels[name] != value):
             return False
     return True

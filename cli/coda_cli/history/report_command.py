@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
+from coda.history.cpu_report import CpuReport, cpu_report
 from coda.history.report import HistoryReport, report
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.history.store_option import StoreOption, opened_store
-from coda_cli.history.tables import drawn, page, word_tables
+from coda_cli.history.tables import WordTable, cpu_word_tables, drawn, page, word_tables
 from coda_sim.durations import seconds_from_duration
 
 FORMATS: Final = ("table", "json", "html")
@@ -33,7 +34,8 @@ def report_command(
 ) -> None:
     """Report on finished jobs: waits and run times by size, endings, causes of delay, failures, owners.
 
-    The tables are those of Philly's study (Jeon et al., ATC 2019), over the records in the history store. Exit code 0:
+    The tables are those of Philly's study (Jeon et al., ATC 2019), over the records in the history store; CPU jobs have
+    tables of their own. Exit code 0:
     reported; 1: the store is away; 2: wrong usage."""
     with one_sentence(Console(stderr=True)):
         if output not in FORMATS:
@@ -42,29 +44,41 @@ def report_command(
         from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
         with opened_store(history) as store:
             found = report(store.jobs(from_s, now_s + 1))
-        if not found.jobs:
+            cpu = cpu_report(store.cpu_jobs.lines(from_s, now_s + 1))
+        if not (found.jobs or cpu.use.jobs):
             raise InvalidInput(f"--since {since}: no job has ended since then; all takes everything")
         title = f"{counted(found.jobs, 'job')}, {found.gpu_s / 3600:,.0f} GPU-hours"
-        _WRITERS[output](found, title, top, out)
+        if cpu.use.jobs:
+            title += f"; {counted(cpu.use.jobs, 'CPU job')}, {cpu.use.core_s / 3600:,.0f} core-hours"
+        _WRITERS[output](_Found(found, cpu), title, top, out)
 
 
-def _table(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
+class _Found(NamedTuple):
+    jobs: HistoryReport
+    cpu: CpuReport
+
+    def tables(self, top: int) -> tuple[WordTable, ...]:
+        return (*(word_tables(self.jobs, top) if self.jobs.jobs else ()), *cpu_word_tables(self.cpu, top))
+
+
+def _table(found: _Found, title: str, top: int, out: Path | None) -> None:
     if out is None:
         console = result_console()
         console.print(title, style="bold", highlight=False)
         console.print()
-        console.print(drawn(word_tables(found, top)))
+        console.print(drawn(found.tables(top)))
         return
     with out.open("w", encoding="utf-8") as file:
-        Console(file=file, width=140).print(title, "\n", drawn(word_tables(found, top)))
+        Console(file=file, width=140).print(title, "\n", drawn(found.tables(top)))
 
 
-def _json(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
-    _put(orjson.dumps(_plain(dataclasses.asdict(found)), option=orjson.OPT_INDENT_2).decode(), out)
+def _json(found: _Found, title: str, top: int, out: Path | None) -> None:
+    fields = dataclasses.asdict(found.jobs) | {"cpu": dataclasses.asdict(found.cpu)}
+    _put(orjson.dumps(_plain(fields), option=orjson.OPT_INDENT_2).decode(), out)
 
 
-def _html(found: HistoryReport, title: str, top: int, out: Path | None) -> None:
-    _put(page(title, word_tables(found, top)), out)
+def _html(found: _Found, title: str, top: int, out: Path | None) -> None:
+    _put(page(title, found.tables(top)), out)
 
 
 def _put(text: str, out: Path | None) -> None:
@@ -85,7 +99,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_WRITERS: Final[dict[str, Callable[[HistoryReport, str, int, Path | None], None]]] = {
+_WRITERS: Final[dict[str, Callable[[_Found, str, int, Path | None], None]]] = {
     "table": _table,
     "json": _json,
     "html": _html,

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coda.diagnosis.reasons import FACTS, Reason
+from coda.history.cpu_report import CpuReport, CpuRow, CpuWaitRow
 from coda.history.delay_causes import DelayCause
 from coda.history.report import (
     DelayRow,
@@ -87,6 +88,30 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
     return tuple(table for table in tables if table.rows)
 
 
+def cpu_word_tables(report: CpuReport, top: int) -> tuple[WordTable, ...]:
+    """Return the tables of CPU jobs that have rows; of causes and owners the first `top`."""
+    columns = ("jobs", "mean wait", "longest wait", "mean run", "core-hours", "borrowed", "reclaimed", "failed")
+    tables = (
+        WordTable(
+            title="CPU jobs: endings",
+            note="A pod that gave borrowed cores back is Reclaimed; the one that replaces it is another job.",
+            columns=("ending", *columns),
+            rows=tuple(_cpu(row) for row in report.endings),
+        ),
+        WordTable(
+            title="CPU jobs: causes of waits",
+            columns=("cause", "hours", "share of waiting"),
+            rows=tuple(_cpu_wait(row) for row in report.waits[:top]),
+        ),
+        WordTable(
+            title="CPU jobs: owners",
+            columns=("owner", *columns),
+            rows=tuple(_cpu(row) for row in report.owners[:top]),
+        ),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
 def drawn(tables: tuple[WordTable, ...]) -> RenderableType:
     """Return the tables for a terminal."""
     parts: list[RenderableType] = []
@@ -151,6 +176,16 @@ def _cost(row: FailureRow) -> tuple[str, ...]:
 def _owner(row: OwnerRow) -> tuple[str, ...]:
     times = (_time(row.wait_p50_s), _time(row.wait_p90_s))
     return (row.owner, f"{row.jobs:,}", *times, _hours(row.gpu_s), _hours(row.lost_gpu_s), _use(row.use))
+
+
+def _cpu(row: CpuRow) -> tuple[str, ...]:
+    times = tuple(_time(seconds) for seconds in (row.wait_mean_s, row.wait_longest_s, row.run_mean_s))
+    ends = (f"{row.reclaimed:,}", f"{row.failed:,}")
+    return (row.name, f"{row.jobs:,}", *times, _hours(row.core_s), _percent(row.borrowed_share), *ends)
+
+
+def _cpu_wait(row: CpuWaitRow) -> tuple[str, ...]:
+    return (row.cause, _hours(row.wait_s), _percent(row.share))
 
 
 def _time(seconds: float) -> str:

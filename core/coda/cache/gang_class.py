@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ Way = tuple[StartOption, RankClass]
 class ClassVerdict:
     """Why the jobs of a class wait, as found last. `reason` stays the same object while it says the same."""
 
-    __slots__ = ("comes_first", "lasting", "nodes_version", "reason", "shortfall")
+    __slots__ = ("_longer", "comes_first", "lasting", "nodes_version", "reason", "shortfall")
 
     def __init__(self) -> None:
         self.nodes_version = -1  # of the nodes that `lasting` was found for
@@ -53,6 +54,17 @@ class ClassVerdict:
         self.shortfall: Shortfall | None = None  # that the reason words
         self.comes_first = False  # before any reason that a single job may have
         self.reason: WaitReason | None = None
+        self._longer: tuple[WaitReason, tuple[str, ...], WaitReason] | None = None  # `reason`, texts, and both
+
+    def with_texts(self, texts: tuple[str, ...]) -> WaitReason:
+        """Return the reason with these texts at its end; the same object while both say the same."""
+        reason = self.reason
+        assert reason is not None
+        if not texts:
+            return reason
+        if self._longer is None or self._longer[0] is not reason or self._longer[1] != texts:
+            self._longer = (reason, texts, replace(reason, message="; ".join((reason.message, *texts))))
+        return self._longer[2]
 
     def set_reason(self, reason: WaitReason, *, comes_first: bool, shortfall: Shortfall | None = None) -> None:
         """This is the reason now."""

@@ -69,7 +69,7 @@ def decide(
     hold = PromiseHold(index, kept)
     with hold:
         this.start_in_order()
-        this.return_lent_gpus(book)
+        this.return_lent_gpus(book, hold.kept_nodes)
     if kept is not None:
         this.start_in_between(kept, hold, book)
         hold.count_idle()
@@ -78,7 +78,7 @@ def decide(
         book.fair_shares.note(this.stops[0].by, (), now_s)
 
     # 5. Explain why the rest waits.
-    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons)
+    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons, notes=this.notes)
     book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
     used_up_s = None if kept is None else kept.promise.used_up_s(now_s)
     moments_s = (this.wake_s(), judging.end(), used_up_s, index.queue.next_level_s(now_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final
@@ -73,13 +73,23 @@ class CycleStarts:
             if self._start(queued, may_stop=False):
                 self._early.add(job_id)
 
-    def return_lent_gpus(self, book: PromiseBook) -> None:
-        """Stop gangs that hold lent GPUs for the first waiting job that is owed them, and then fits."""
-        if self.is_over or self._lent is None or not self._lent.is_due():
+    @property
+    def notes(self) -> Mapping[GangClass, str]:
+        """What the reasons of single classes say besides."""
+        return {} if self._lent is None else self._lent.notes
+
+    def return_lent_gpus(self, book: PromiseBook, safe_nodes: frozenset[str]) -> None:
+        """Stop gangs that hold lent GPUs for the first waiting job that is owed them, and then fits.
+
+        Nobody stops on `safe_nodes`."""
+        if self.is_over or self._lent is None:
             return
+        self._lent.safe_nodes = safe_nodes
         for queued in self._lent.owed():
             job = queued.job
-            if self._is_barred(job) or self._is_beyond_quota(queued) or self._merely_prefers(queued):
+            if self._is_barred(job) or self._is_beyond_resource_quota(queued) or self._merely_prefers(queued):
+                continue
+            if not self._judging.ask(queued.gang_class, self._lent.is_due, queued, False):
                 continue
             self.stops = self._judging.ask(
                 queued.gang_class, partial(self._lent.stops_for, book.fair_shares), queued, ()
@@ -255,6 +265,13 @@ class CycleStarts:
 
     def _is_beyond_quota(self, queued: QueuedJob) -> bool:
         return self._judging.ask(queued.gang_class, self._is_short, queued.job, True)
+
+    def _is_beyond_resource_quota(self, queued: QueuedJob) -> bool:
+        """Limits of tenants are left to whoever stops gangs: these leave them, too."""
+        return self._judging.ask(queued.gang_class, self._lacks_resource_quota, queued.job, True)
+
+    def _lacks_resource_quota(self, job: Job) -> bool:
+        return self._quotas.shortage(job) is not None
 
     def _is_short(self, job: Job) -> bool:
         tenants = self._index.tenants

@@ -100,16 +100,20 @@ def stopped_in_turn(
             chosen.append((runner, nodes))
             if takings is not None:
                 takings.take(runner)
-            if what_if.fits():
+            if what_if.fits() and (takings is None or takings.respects_limits()):
                 break
     else:
         return ()
     for runner, nodes in reversed(chosen[:]):
         what_if.restore(runner, nodes)
-        if what_if.fits():
+        if takings is not None:
+            takings.give_back(runner)
+        if what_if.fits() and (takings is None or takings.respects_limits()):
             chosen.remove((runner, nodes))
         else:
             what_if.remove(runner, nodes)
+            if takings is not None:
+                takings.take(runner)
     stops = (Stop(job=runner.id, attempt=runner.attempt, cause=cause, by=job.id) for runner, _ in chosen)
     return tuple(sorted(stops, key=lambda stop: stop.job))
 

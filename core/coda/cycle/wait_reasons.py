@@ -79,13 +79,15 @@ def refusals_of(
     *,
     kept: Kept | None = None,
     own: Mapping[JobId, WaitReason] = MappingProxyType({}),
+    notes: Mapping[GangClass, str] = MappingProxyType({}),
 ) -> tuple[Refusal, ...]:
     """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    `kept`: the nodes that are kept for a promised job. `own`: reasons of single jobs, instead of what is short."""
+    `kept`: the nodes that are kept for a promised job. `own`: reasons of single jobs, instead of what is short.
+    `notes`: what the reasons of single classes say besides."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, kept, own)
+    finder = _ReasonFinder(index, quotas, now_s, kept, own, notes)
     promised = None if kept is None else kept.job.id
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
@@ -94,16 +96,17 @@ def refusals_of(
         classes = list(dict.fromkeys(queued.gang_class for queued in queued_jobs))
     else:
         classes = list(index.queue.class_by_key.values())
+    shared: dict[GangClass, WaitReason] = {}
     for gang_class in classes:
         finder.judge(gang_class, judging)
+        shared[gang_class] = finder.shared_reason(gang_class)
     return tuple(
         [
             refusal
-            if queued.reason is queued.gang_class.verdict.reason
+            if queued.reason is shared[queued.gang_class]
             and not queued.is_held
             and queued.job.id != promised
             and queued.job.id not in own
-            and queued.job.virtual_cluster not in finder.troubles
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs
@@ -128,8 +131,10 @@ class _ReasonFinder:
         now_s: float,
         kept: Kept | None,
         own: Mapping[JobId, WaitReason],
+        notes: Mapping[GangClass, str],
     ) -> None:
         self._own = own
+        self._notes = notes
         self._index = index
         self._search = index.search
         self._bottlenecks = index.bottlenecks
@@ -141,7 +146,7 @@ class _ReasonFinder:
         self._may_hold_back = index.policy.may_hold_back or kept is not None
         self._promised = None if kept is None else kept.job.id
         self._promise_text = "" if kept is None else promise_text(kept.promise)
-        self.troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
+        self._troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
         self._lacks: dict[tuple[RankClass, RankClass, int, bool], _Lack | None] = {}
         self._same: dict[tuple[int, int], tuple[bool, WaitReason, WaitReason]] = {}
 
@@ -194,13 +199,12 @@ class _ReasonFinder:
     def refusal(self, queued: QueuedJob) -> Refusal:
         """Return the refusal with the job's own reason, or its class's; the same object while the reason stays."""
         job, verdict = queued.job, queued.gang_class.verdict
+        hold = self._index.queue.hold_of(job.id)
+        if not queued.is_held and hold is None and job.id != self._promised and job.id not in self._own:
+            return self._told(queued, self.shared_reason(queued.gang_class))  # the usual case
         reason = verdict.reason
         assert reason is not None
-        hold = self._index.queue.hold_of(job.id)
-        is_alone = job.id == self._promised or job.id in self._own or job.virtual_cluster in self.troubles
-        if not queued.is_held and hold is None and not is_alone:
-            return self._told(queued, reason)  # the usual case
-        if not verdict.comes_first:
+        if not verdict.comes_first or reason.code is WaitCode.VIRTUAL_CLUSTER_FULL:  # what fills it may be given back
             reason = self._own.get(job.id, reason)
         if job.unreadable:
             reason = WaitReason(code=WaitCode.UNREADABLE, message=job.unreadable)
@@ -214,10 +218,18 @@ class _ReasonFinder:
             reason = self._while_it_prefers(queued, hold, reason)
         if job.id == self._promised and not verdict.comes_first:
             reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
-        trouble = self.troubles.get(job.virtual_cluster)
-        if trouble is not None:
+        if (trouble := self._troubles.get(job.virtual_cluster)) is not None:
             reason = replace(reason, message=f"{reason.message}; {trouble}")
         return self._told(queued, reason)
+
+    def shared_reason(self, gang_class: GangClass) -> WaitReason:
+        """Return the reason of the jobs of a class that have none of their own, with what is to be said besides.
+
+        Jobs of one class are of one tenant."""
+        verdict = gang_class.verdict
+        note = self._notes.get(gang_class) if self._notes and not verdict.comes_first else None
+        trouble = self._troubles.get(gang_class.job.virtual_cluster)
+        return verdict.with_texts(tuple([text for text in (note, trouble) if text is not None]))
 
     def _told(self, queued: QueuedJob, reason: WaitReason) -> Refusal:
         refusal, before = queued.refusal, queued.reason

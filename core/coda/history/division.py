@@ -10,9 +10,10 @@ Source: CODA (ICDCS 2020), multi-array scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from coda.history.cpu_jobs import CpuUse
 from coda.history.record import FinishedJob
 from coda.model.job import LARGE_GPUS
 
@@ -34,6 +35,11 @@ SHARE_STEP: Final = 0.05
 SHARE_SLACK: Final = 0.08
 """A value moves by at most its step, and only if it is off by more than its slack. A slack is larger than its step, so
 no step passes the target, and a target that trembles by less moves nothing."""
+
+
+LEAST_WANTED: Final = 0.01
+"""Cores go to the CPU array only if it wanted more than it owned, by so much of all that CPU jobs wanted: borrowed
+cores, which it must give back, and waits for cores. Otherwise nobody gains by them. Our choice."""
 
 
 class HeldSpan(NamedTuple):
@@ -63,6 +69,8 @@ class PastUse:
     cores_per_gpu: float | None = None  # of tuned jobs at once, the percentile
     large_share: float | None = None  # of GPU-time, held by jobs of four GPUs or more
     categories: tuple[CategoryUse, ...] = ()
+    cpu_jobs: int = 0
+    cpu_wanted_share: float | None = None  # of what CPU jobs wanted, what their own array did not give them
 
 
 class Shares(NamedTuple):
@@ -78,11 +86,16 @@ class FollowedPast:
     def __init__(self, shares: Shares) -> None:
         self.shares = shares
         self._spans: list[HeldSpan] = []
+        self._cpu: list[tuple[float, CpuUse]] = []  # when CPU jobs ended, and what they used
         self._due_s = EVERY_S
 
     def add(self, span: HeldSpan) -> None:
         """A job has ended."""
         self._spans.append(span)
+
+    def add_cpu(self, ended_s: float, use: CpuUse) -> None:
+        """CPU jobs have ended."""
+        self._cpu.append((ended_s, use))
 
     def step(self, now_s: float) -> bool:
         """Take a step if it is time; True if the shares changed. O(jobs of the last week) if it is time."""
@@ -90,7 +103,9 @@ class FollowedPast:
             return False
         self._due_s = now_s + EVERY_S
         self._spans = [span for span in self._spans if span.end_s > now_s - SPAN_S]
-        before, self.shares = self.shares, next_shares(self.shares, past_use(self._spans, now_s - SPAN_S, now_s))
+        self._cpu = [(end_s, use) for end_s, use in self._cpu if end_s > now_s - SPAN_S]
+        past = with_cpu_use(past_use(self._spans, now_s - SPAN_S, now_s), summed_use([use for _, use in self._cpu]))
+        before, self.shares = self.shares, next_shares(self.shares, past)
         return self.shares != before
 
 
@@ -137,10 +152,31 @@ def past_use(spans: Iterable[HeldSpan], from_s: float, to_s: float) -> PastUse:
     )
 
 
+def summed_use(uses: Iterable[CpuUse]) -> CpuUse:
+    """Return what all of them used."""
+    every = tuple(uses)
+    return CpuUse(
+        jobs=sum(use.jobs for use in every),
+        core_s=sum(use.core_s for use in every),
+        borrowed_core_s=sum(use.borrowed_core_s for use in every),
+        lacked_core_s=sum(use.lacked_core_s for use in every),
+    )
+
+
+def with_cpu_use(past: PastUse, use: CpuUse) -> PastUse:
+    """Return the past with what CPU jobs wanted in the same span. Below `LEAST_JOBS` of them it says nothing."""
+    return replace(past, cpu_jobs=use.jobs, cpu_wanted_share=use.wanted_share if use.jobs >= LEAST_JOBS else None)
+
+
 def next_shares(now: Shares, past: PastUse) -> Shares:
-    """Return the division after one step towards what the past says; the same one if it is near enough, or unknown."""
+    """Return the division after one step towards what the past says; the same one if it is near enough, or unknown.
+
+    The GPU array gives no cores away that CPU jobs are known not to want."""
+    cores = past.cores_per_gpu
+    if cores is not None and past.cpu_wanted_share is not None and past.cpu_wanted_share < LEAST_WANTED:
+        cores = max(cores, now.cores_per_gpu)
     return Shares(
-        _nearer(now.cores_per_gpu, past.cores_per_gpu, CORES_STEP, CORES_SLACK),
+        _nearer(now.cores_per_gpu, cores, CORES_STEP, CORES_SLACK),
         _nearer(now.large_share, past.large_share, SHARE_STEP, SHARE_SLACK),
     )
 

@@ -21,6 +21,7 @@ class PromiseHold:
         self._left: LeftForOthers = {} if kept is None else kept.left_for_others
         self._free = {number: index.capacity.free(number) for number in self._left}
         self._rest: dict[int, Resources] = {}  # of what was left for others
+        self.kept_nodes = frozenset([index.capacity.nodes[number].name for number in self._left])
 
     def __enter__(self) -> None:
         if self._kept is None:
@@ -29,8 +30,7 @@ class PromiseHold:
         if self._index.arrays is not None:
             self._index.arrays.protect_nodes(self._kept.protected)
         if self._index.running is not None:
-            nodes = self._index.capacity.nodes
-            self._index.running.safe_nodes = frozenset([nodes[number].name for number in self._left])
+            self._index.running.safe_nodes = self.kept_nodes
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

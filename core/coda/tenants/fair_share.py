@@ -37,6 +37,7 @@ class Takings:
         self._owns = owns
         self._taken: dict[str, int] = {}  # GPUs, by seat
         self._beyond = _levels_beyond(ledger, job, self._path) if owns else 0  # the job is owed nothing above this one
+        self._lacking = ledger.lacking(job) if owns else {}  # GPUs, by seat with a limit that leaves too little
 
     @property
     def is_owed(self) -> bool:
@@ -60,6 +61,15 @@ class Takings:
         gpus = runner.request.gpus * runner.replicas
         for seat in self._ledger.tree.path(runner.virtual_cluster):
             self._taken[seat] = self._taken.get(seat, 0) + gpus
+
+    def give_back(self, runner: Job) -> None:
+        """This gang need not stop after all."""
+        for seat in self._ledger.tree.path(runner.virtual_cluster):
+            self._taken[seat] -= runner.request.gpus * runner.replicas
+
+    def respects_limits(self) -> bool:
+        """True if no limit of the job's tenant is in its way once those taken are gone. O(levels)."""
+        return all(self._taken.get(seat, 0) >= gpus for seat, gpus in self._lacking.items())
 
     def _is_over(self, seat: str) -> bool:
         held = self._ledger.gpus_kept(seat) - self._taken.get(seat, 0)

@@ -122,6 +122,17 @@ class TenantLedger:
                 return TenantShortage(virtual_cluster=name, needed=needed, left=left)
         return None
 
+    def lacking(self, job: Job) -> dict[str, int]:
+        """Return how many GPUs too few each limit of its path leaves the job, by seat; without those that leave enough.
+
+        What stopped jobs hold until they are gone is left already."""
+        asked, found = job.request.gpus * job.replicas, dict[str, int]()
+        for name in self.tree.path(job.virtual_cluster):
+            limit = self.tree.seat(name).limit_gpus
+            if limit is not None and self.gpus_kept(name) + asked > limit:
+                found[name] = self.gpus_kept(name) + asked - limit
+        return found
+
     def _count(self, job: Job, ranks: int) -> None:
         name, request = job.virtual_cluster, job.request
         amount = (request.gpus or request.cpu_m) * ranks

@@ -37,12 +37,13 @@ ANNOTATION_CORES: Final = f"{GROUP}/cores"  # "auto": agents on all nodes of the
 
 # On pods that are CPU jobs. The gate keeps a pod from kube-scheduler until the planner releases it; the annotations say
 # how it was released: the placement's id as for a gang, when, since when it or whoever it replaces was queued, whether
-# it has cores of the GPU array, and how often in a row those that it replaces gave such cores back.
+# it has cores of the GPU array, how often in a row those that it replaces gave such cores back, and what it waited for.
 GATE: Final = f"{GROUP}/admission"
 ANNOTATION_PLANNED: Final = f"{GROUP}/planned-time"
 ANNOTATION_QUEUED: Final = f"{GROUP}/queued-time"
 ANNOTATION_BORROWS: Final = f"{GROUP}/borrows"
 ANNOTATION_RECLAIMED: Final = f"{GROUP}/reclaimed"
+ANNOTATION_WAITS: Final = f"{GROUP}/waits"
 
 # On TrainingJobs, on what makes CPU jobs, in their templates, and on pods: who asked. The API server writes it.
 ANNOTATION_USER: Final = f"{GROUP}/user"

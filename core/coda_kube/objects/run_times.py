@@ -67,6 +67,8 @@ def past_use_from_json(item: Json) -> PastUse:
             categories=tuple(
                 [CategoryUse(str(one["category"]), int(one["jobs"]), float(one["coresPerGPU"])) for one in past["use"]]
             ),
+            cpu_jobs=int(past.get("cpuJobs", 0)),  # an older operator says nothing of them
+            cpu_wanted_share=_within(past.get("cpuWantedShare"), 1.0),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput(f"ConfigMap {NAME} has no division as the operator writes it: delete it") from error
@@ -87,6 +89,8 @@ def _past_json(past: PastUse) -> dict[str, Any]:
         "tunedJobs": past.tuned_jobs,
         "coresPerGPU": None if past.cores_per_gpu is None else round(past.cores_per_gpu, 2),
         "largeShare": None if past.large_share is None else round(past.large_share, 3),
+        "cpuJobs": past.cpu_jobs,
+        "cpuWantedShare": None if past.cpu_wanted_share is None else round(past.cpu_wanted_share, 3),
         "use": [
             {"category": one.category, "jobs": one.jobs, "coresPerGPU": round(one.cores_per_gpu, 2)}
             for one in past.categories

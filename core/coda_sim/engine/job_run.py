@@ -9,7 +9,8 @@ from dataclasses import replace
 from math import floor, inf
 from typing import Final
 
-from coda.history.division import HeldSpan
+from coda.history.cpu_jobs import CpuUse
+from coda.history.division import FollowedPast, HeldSpan
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
 from coda.model.job import RETURNING, Job, JobId, Phase
@@ -100,12 +101,32 @@ class JobRun:
         request = with_cores(self.job.request, cores)
         self.job = replace(self.job, request=request, cpus_per_replica=cores, wish=None)
 
-    def held_span(self, now_s: float) -> HeldSpan:
-        """Return what its last attempt held, for the division of the arrays; it must run."""
+    def teach(self, past: FollowedPast, now_s: float) -> None:
+        """The job ends: what it used counts for the division of the arrays."""
+        if self.gpus:
+            past.add(self._held_span(now_s))
+        else:
+            past.add_cpu(now_s, self._cpu_use(now_s))
+
+    def _held_span(self, now_s: float) -> HeldSpan:
+        """Return what its last attempt held; it must run."""
         assert self.job.placement is not None
         cores = self.held_cores if self.job.tunable else 0
         category = self.model.profile.category.value if self.model.profile else ""
         return HeldSpan(self.job.placement.committed_s, now_s, self.gpus, cores, category)
+
+    def _cpu_use(self, now_s: float) -> CpuUse:
+        """Return what its last attempt used, as a CPU job; it must run."""
+        placement = self.job.placement
+        assert placement is not None
+        core_s = (now_s - placement.committed_s) * self.held_cores
+        lacked_s = max(0.0, placement.committed_s - max(self.job.queued_s, self.job.waiting_s))
+        return CpuUse(
+            jobs=1,
+            core_s=core_s,
+            borrowed_core_s=core_s if placement.borrows else 0.0,
+            lacked_core_s=lacked_s * self.held_cores,
+        )
 
     @property
     def held_cores(self) -> int:

@@ -353,8 +353,8 @@ class Simulation:
         if job.placement is not None and not self._config.inaccuracy.forgets:
             run_s = (job.resumed_s + self._now_s - job.placement.committed_s) * run.told_factor
             self._book.run_times.add(FinishedRun(job.user, job.category, run.gpus, run_s))
-        if self._past and run.gpus:
-            self._past.add(run.held_span(self._now_s))
+        if self._past:
+            run.teach(self._past, self._now_s)
         self._leave(run, entry)
         entry.end_s = self._now_s
         self._delays.end(run.job.id, self._now_s)

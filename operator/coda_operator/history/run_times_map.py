@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 
 from coda.errors import CodaError
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, accounts, run_groups
-from coda.history.division import SPAN_S, HeldSpan, PastUse, held_span, past_use
+from coda.history.cpu_jobs import CpuUse
+from coda.history.division import SPAN_S, HeldSpan, PastUse, held_span, past_use, with_cpu_use
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import OPERATOR
@@ -40,6 +41,9 @@ class Records(Protocol):
 
     def jobs(self, from_s: float, to_s: float) -> Iterable[FinishedJob]:
         """The jobs that ended in the span."""
+
+    def cpu_use(self, from_s: float, to_s: float) -> CpuUse:
+        """What the CPU jobs used that ended in the span."""
 
 
 class RunTimesMap:
@@ -114,4 +118,4 @@ def _used(records: Records, from_s: float, to_s: float) -> tuple[tuple[Account, 
             yield job
 
     used = accounts(read(), from_s, to_s)
-    return used, past_use(spans, from_s, to_s)
+    return used, with_cpu_use(past_use(spans, from_s, to_s), records.cpu_use(from_s, to_s))

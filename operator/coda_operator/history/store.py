@@ -20,7 +20,9 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyE
 
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
+from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
+from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
 from coda_operator.history.writer import RecordRefused
 
@@ -64,6 +66,7 @@ class Store:
         self._name = url.render_as_string(hide_password=True)
         self._engine = _engine(url)
         self._insert = _INSERTS[self._engine.dialect.name]
+        self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
 
     def migrate(self) -> None:
         """Bring the schema up to date; two processes at once do it one after the other. Raises Outage."""
@@ -137,6 +140,10 @@ class Store:
         most = select(*columns, func.max(_JOBS.c.cores_tuned)).where(taught).group_by(*columns).order_by(*columns)
         with self._errors(), self._engine.connect() as connection:
             return [(owner, category, gpus, cores) for owner, category, gpus, cores in connection.execute(most)]
+
+    def cpu_use(self, from_s: float, to_s: float) -> CpuUse:
+        """Return what the CPU jobs used that ended in [from_s, to_s). Raises Outage."""
+        return self.cpu_jobs.use(from_s, to_s)
 
     def close(self) -> None:
         """Close all connections."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, ForeignKeyConstraint, Index, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, MetaData, String, Table
 
 METADATA = MetaData()
 
@@ -44,4 +44,47 @@ FINISHED_JOB_WAITS = Table(
     Column("cause", String(128), primary_key=True),
     Column("seconds", Float(53), nullable=False),
     ForeignKeyConstraint(["uid", "attempt"], ["finished_jobs.uid", "finished_jobs.attempt"], ondelete="CASCADE"),
+)
+
+FINISHED_CPU_JOBS = Table(
+    "finished_cpu_jobs",
+    METADATA,
+    Column("line", String(40), primary_key=True),
+    Column("hour", Integer, nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("owner", String(256), nullable=False),
+    Column("kind", String(128), nullable=False),
+    Column("name", String(253), nullable=False),
+    Column("controller", String(64), nullable=False),
+    Column("category", String(16), nullable=False),
+    Column("cpu_m", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("ending", String(16), nullable=False),
+    Column("jobs", BigInteger, nullable=False),
+    Column("wait_s", Float(53), nullable=False),
+    Column("longest_wait_s", Float(53), nullable=False),
+    Column("held_s", Float(53), nullable=False),
+    Column("run_s", Float(53), nullable=False),
+    Column("borrowed_jobs", BigInteger, nullable=False),
+    Column("borrowed_s", Float(53), nullable=False),
+    Column("reclaimed", BigInteger, nullable=False),
+    Column("ended_s", Float(53), nullable=False),
+    Index("finished_cpu_jobs_by_end", "ended_s"),
+)
+
+FINISHED_CPU_JOB_WAITS = Table(
+    "finished_cpu_job_waits",
+    METADATA,
+    Column("line", String(40), primary_key=True),
+    Column("cause", String(128), primary_key=True),
+    Column("seconds", Float(53), nullable=False),
+    ForeignKeyConstraint(["line"], ["finished_cpu_jobs.line"], ondelete="CASCADE"),
+)
+
+COUNTED_CPU_JOBS = Table(
+    "counted_cpu_jobs",
+    METADATA,
+    Column("uid", String(64), primary_key=True),
+    Column("counted_s", Float(53), nullable=False),
+    Index("counted_cpu_jobs_by_time", "counted_s"),
 )

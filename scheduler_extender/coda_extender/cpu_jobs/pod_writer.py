@@ -22,6 +22,7 @@ from coda.placements.review import released_placement
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.pod_events import PodEvents
+from coda_extender.cpu_jobs.pod_waits import PodWaits
 from coda_extender.cpu_jobs.reclaims import Reclaims
 from coda_extender.metrics import Metrics
 from coda_extender.write_slots import WriteSlots
@@ -74,6 +75,7 @@ class PodWriter:
         self._doubts = doubts
         self._slots = WriteSlots(at_once, cluster.changed.set)
         self._events = PodEvents(client)
+        self.waits = PodWaits(cluster)
         self._overtaken_s: dict[JobId, float] = {}  # since when its places are taken, or when it is told so again
         self._reclaims = Reclaims(client, cluster, metrics, held, self._slots, on_evicted, policy.reclaim)
 
@@ -89,6 +91,7 @@ class PodWriter:
         """Give up every slow write: this replica leads no more."""
         self._reclaims.cancel()
         self._slots.cancel()
+        self.waits.forget()
 
     def writes(self, result: CycleResult) -> Iterator[Coroutine[Any, Any, Written]]:
         """The evictions for each job that needs room, and one write for each CPU job that the cycle starts.
@@ -127,7 +130,8 @@ class PodWriter:
         self._overtaken_s.pop(job.id, None)
         written, why, doubt_s = Written.LAPSED, "", DOUBT_S
         try:
-            body = release_patch(item["spec"].get("affinity") or {}, job, placement, version=version)
+            affinity = item["spec"].get("affinity") or {}
+            body = release_patch(affinity, job, placement, version=version, waits=self.waits.of(job.id))
             written, why, doubt_s = await self._send(job.id, body)
         finally:
             if written is not Written.DONE:

@@ -268,6 +268,7 @@ class Planner:
     def _change_refusals(self, changes: ChangedRefusals) -> None:
         self._reasons.change_refusals(changes)
         self._pod_reasons.change_refusals(changes)
+        self._pods.waits.change_refusals(changes)
 
     def _forget_reasons(self) -> None:
         self._reasons.forget()

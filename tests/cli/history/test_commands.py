@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import orjson
 import pytest
+from sqlalchemy.engine import URL
 from typer.testing import CliRunner
 
 from coda_cli.__main__ import command_line
+from coda_operator.history.store import Store
+from tests.operator_tests.cpu_history.test_table import job
 
 HEADER = "job_id,user,virtual_cluster,submit_s,duration_s,gpus,cpus,memory_gib,nodes_requested,status,kind\n"
 ROWS = (
@@ -44,6 +48,20 @@ def test_a_report_has_the_tables_of_a_loaded_trace(store: Path) -> None:
     assert code == 0
     assert text.startswith("3 jobs, 3 GPU-hours")
     assert "passed 1 33.3 % 98.8 % -" in " ".join(text.split())
+
+
+def test_a_report_has_the_cpu_jobs_too(store: Path) -> None:
+    opened = Store(URL.create("sqlite", database=str(store)))
+    now_s = time.time()
+    jobs = [job(number, queued_s=now_s - 500, released_s=now_s - 450, ended_s=now_s - 90) for number in range(40)]
+    opened.cpu_jobs.write(jobs, now_s)
+    opened.close()
+    code, text, _ = run("report", "--history", store)
+    assert (code, text.splitlines()[0]) == (0, "3 jobs, 3 GPU-hours; 40 CPU jobs, 8 core-hours")
+    assert "Succeeded 40 50s 50s 55s 8.0 0.0 % 0 0" in " ".join(text.split())
+    found = orjson.loads(run("report", "--history", store, "-o", "json")[1])
+    assert found["cpu"]["owners"][0]["name"] == "ann"
+    assert [row["cause"] for row in found["cpu"]["waits"]] == ["InsufficientCPU", "Queued"]
 
 
 def test_json_and_html_say_the_same(store: Path) -> None:

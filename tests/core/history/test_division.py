@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coda.history.cpu_jobs import CpuUse
 from coda.history.division import (
     CORES_SLACK,
     CORES_STEP,
@@ -21,6 +23,7 @@ from coda.history.division import (
     held_span,
     next_shares,
     past_use,
+    with_cpu_use,
 )
 from tests.operator_tests.history.records import record
 
@@ -103,3 +106,23 @@ def test_it_comes_near_in_bounded_steps_and_never_swings(
         assert all(abs(move) <= step + 1e-5 for move in moves)
         assert not (any(move > 0 for move in moves) and any(move < 0 for move in moves))
         assert moves[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cores"),
+    [
+        pytest.param(None, 3.5, id="nothing is known of CPU jobs: towards what training used"),
+        pytest.param(0.2, 3.5, id="they borrowed or waited: the cores are theirs now"),
+        pytest.param(0.001, 4.0, id="their own array was enough: nobody would gain"),
+    ],
+)
+def test_cores_go_to_the_cpu_array_only_if_it_wanted_them(wanted: float | None, cores: float) -> None:
+    past = PastUse(jobs=90, tuned_jobs=90, cores_per_gpu=2.0, cpu_jobs=90, cpu_wanted_share=wanted)
+    assert next_shares(Shares(4.0, 0.7), past).cores_per_gpu == cores
+    assert next_shares(Shares(1.0, 0.7), past).cores_per_gpu == 1.5  # training gets what it used, whatever they wanted
+
+
+def test_few_cpu_jobs_say_nothing() -> None:
+    use = CpuUse(jobs=LEAST_JOBS - 1, core_s=1.0)
+    assert with_cpu_use(PastUse(), use).cpu_wanted_share is None
+    assert with_cpu_use(PastUse(), replace(use, jobs=LEAST_JOBS)).cpu_wanted_share == 0.0

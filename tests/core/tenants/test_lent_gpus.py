@@ -10,6 +10,7 @@ from coda.cache import PlannerCache
 from coda.cycle import decide
 from coda.cycle.decide import decide_around
 from coda.model import Decision, Job, Node, WaitCode
+from coda.model.constraints import NodeConstraints
 from coda.model.job import StopCause
 from coda.model.world import VirtualCluster, World
 from coda.policy import Component, PolicyConfig
@@ -86,17 +87,42 @@ def test_whole_gangs_stop_and_no_more_than_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "expected"), [(7, ["firm/f3"]), (6, ["firm/f3"]), (5, [])], ids=["97 %", "94 %", "below 90 %"]
+    ("ranks", "expected"),
+    [
+        pytest.param(1, ["firm/f2"], id="one rank fits nowhere: no idle GPU is for it"),
+        pytest.param(2, [], id="a whole node is idle: 80 % of what the job could use are in use"),
+    ],
 )
-def test_nobody_stops_while_enough_gpus_are_idle(gpus: int, expected: list[str]) -> None:
-    """Four nodes of 8: three are full, and the last has so many in use that a whole node is free nowhere."""
-    held = full(of("firm", "f1"), of("firm", "f2"), of("firm", "f3"), of("", "rest", gpus - 1 if gpus > 5 else 4))
-    config = replace(CODA, fair_share=FairShareConfig(from_use=0.9))
-    if gpus == 7:
-        held[-1] = runs(of("", "rest", 7), "n3", since_s=-1)
-    elif gpus == 6:
-        held[-1] = runs(of("", "rest", 6), "n3", since_s=-1)
-    assert stopped(decided(world_of([*held, of("red", "owner")], 4), config)) == expected
+def test_nobody_stops_while_enough_gpus_are_idle_that_the_job_could_use(ranks: int, expected: list[str]) -> None:
+    """Five nodes of 8. Three are full, one has five idle GPUs, one is full or idle."""
+    held = full(of("firm", "f0"), of("firm", "f1"), of("firm", "f2"))
+    held.append(runs(of("", "rest", 3), "n3", since_s=-1))
+    if ranks == 1:
+        held.append(runs(of("", "more", 8), "n4", since_s=-1))
+    tenants = (VirtualCluster(name="org", gpus=16), VirtualCluster(name="firm", gpus=16))
+    plan = decided(world_of([*held, of("org", "owner", replicas=ranks)], 5, tenants))
+    assert stopped(plan) == expected
+    (refusal,) = plan.refusals
+    note = "gangs give it back once at most 10% of 40 GPUs are idle for ranks like its own"
+    assert refusal.message.endswith(note) == (ranks == 2)
+
+
+def test_the_rest_of_each_node_counts_as_in_use_for_who_cannot_use_it() -> None:
+    """Six GPUs of each node are in use, which is 75 %. An owner of two GPUs starts; one of four takes back."""
+    held = [runs(of("firm", f"f{number}", 6), f"n{number}", since_s=number) for number in range(4)]
+    assert stopped(decided(world_of([*held, of("red", "owner", 4)], 4))) == ["firm/f3"]
+    plan = decided(world_of([*held, of("red", "owner", 2)], 4))
+    assert (stopped(plan), len(plan.starts)) == ([], 1)
+
+
+def test_nodes_that_are_not_for_the_job_do_not_count() -> None:
+    """Half of the cluster is idle, and refuses the owner's pods."""
+    held = full(of("firm", "f1"), of("firm", "f2"))
+    idle = tuple(node(f"other{number}", gpus=8, cores=64, labels={"kind": "other"}) for number in range(2))
+    here = tuple(node(f"n{number}", gpus=8, cores=64, labels={"kind": "this"}) for number in range(2))
+    tenants = (VirtualCluster(name="org", gpus=8), VirtualCluster(name="firm", gpus=8))
+    picky = replace(of("org", "owner"), constraints=NodeConstraints(selector={"kind": "this"}))
+    assert stopped(decided(world((*here, *idle), [*held, picky], virtual_clusters=tenants))) == ["firm/f2"]
 
 
 def test_idle_gpus_of_nodes_that_take_no_pods_do_not_count() -> None:
@@ -287,6 +313,64 @@ def test_a_limit_holds_on_every_level() -> None:
     of_org = "the quota of VirtualCluster org, which may not borrow and blue is a part of, leaves no GPU"
     assert refusal.message == f"the whole gang needs 3 GPUs, and {of_org}"
     assert set(refusal.reason.holders) == {"red/r1", "blue/fits"}
+
+
+FULL_ORG = (
+    VirtualCluster(name="org", gpus=16, may_borrow=False),
+    VirtualCluster(name="red", gpus=8, parent="org"),
+    VirtualCluster(name="blue", gpus=8, parent="org"),
+)
+
+
+@pytest.mark.parametrize("count", [2, 4], ids=["the pool is full", "half of the pool is idle"])
+def test_a_team_takes_back_in_a_full_organisation_that_may_not_borrow(count: int) -> None:
+    held = full(of("blue", "b1"), of("blue", "b2"))
+    owner, book = of("red", "owner"), PromiseBook()
+    plan = decided(world_of([*held, owner], count, FULL_ORG), book=book)
+    assert stopped(plan) == ["blue/b2"]
+    plan = decided(world_of([held[0], of("blue", "b2"), owner], count, FULL_ORG), book=book)
+    assert [start.job for start in plan.starts] == ["red/owner"]
+
+
+def test_within_a_limit_whole_gangs_stop_until_it_leaves_enough_and_no_others() -> None:
+    """All but one of the GPUs of the limit are blue's. Red needs four, so three must go; an idle node is there."""
+    tenants = (replace(FULL_ORG[0], gpus=8), *(replace(one, gpus=4) for one in FULL_ORG[1:]))
+    held = [runs(of("blue", f"b{number}", 1), "n0", since_s=number) for number in range(7)]
+    plan = decided(world_of([*held, of("red", "owner", 4)], 3, tenants))
+    assert stopped(plan) == ["blue/b4", "blue/b5", "blue/b6"]
+
+
+def test_while_gangs_stop_within_a_limit_nobody_else_does() -> None:
+    from tests.builders import stopping
+
+    held = full(of("blue", "b1"), of("blue", "b2"))
+    ending = stopping(held[1], StopCause.FAIR_SHARE)
+    assert stopped(decided(world_of([held[0], ending, of("red", "owner")], 4, FULL_ORG))) == []
+
+
+def test_nobody_takes_back_beyond_a_limit_by_a_gang_of_another_organisation() -> None:
+    held = full(of("red", "r1"), of("blue", "b1"), of("firm", "f1"))
+    tenants = (*FULL_ORG, VirtualCluster(name="firm", gpus=0))
+    plan = decided(world_of([*held, of("red", "more", queued_s=5)], 3, tenants))
+    assert stopped(plan) == []
+    assert plan.refusals[0].code is WaitCode.VIRTUAL_CLUSTER_FULL
+
+
+def test_a_full_organisation_says_until_when_gangs_are_spared() -> None:
+    held = [runs(of("blue", f"b{number}"), f"n{number}", since_s=NOW_S - 100) for number in range(2)]
+    plan = decided(world_of([*held, of("red", "owner")], 2, FULL_ORG))
+    assert (stopped(plan), plan.wake_s) == ([], NOW_S + 500)
+    assert plan.refusals[0].code is WaitCode.RECLAIM_DELAYED
+
+
+def test_no_gang_stops_on_a_node_that_is_kept_for_a_promise() -> None:
+    """The newest gang on lent GPUs ends soon, and its node is promised to a job that has waited for long."""
+    late_s = NOW_S + 100 * 3600
+    held = [runs(of("firm", f"f{number}"), f"n{number}", since_s=late_s - 5000 + number) for number in range(3)]
+    held[2] = replace(held[2], run_limit_s=5100.0)
+    waits = [of("", "promised", queued_s=1.0), of("red", "owner", queued_s=late_s - 60)]
+    plan = decide(world_of([*held, *waits], 3), CODA, late_s, book=PromiseBook())
+    assert [(stop.job, stop.by) for stop in plan.stops] == [("firm/f1", "red/owner")]
 
 
 def test_what_is_left_goes_to_siblings_first_and_then_upwards() -> None:

@@ -128,6 +128,25 @@ def is_protected(tree: TenantTree, victim: Job, by: Job, amounts: dict[str, int]
     )
 
 
+def is_limited(owner: Job, tree: TenantTree, jobs: Sequence[Job]) -> bool:
+    """True if a limit on its path leaves the owner too little."""
+    amounts, asked = held(tree, jobs), owner.request.gpus * owner.replicas
+    limits = {seat: tree.seat(seat).limit_gpus for seat in tree.path(owner.virtual_cluster)}
+    return any(limit is not None and amounts.get(seat, 0) + asked > limit for seat, limit in limits.items())
+
+
+def is_full_for(owner: Job, tree: TenantTree, jobs: Sequence[Job]) -> bool:
+    """True if ranks of the owner find at most a quarter of the GPUs idle, or a limit of its tenant is reached."""
+    idle = {one.name: one.allocatable.gpus for one in NODES}
+    for one in jobs:
+        for name in one.placement.nodes if one.placement is not None else ():
+            idle[name] -= one.request.gpus
+    if is_limited(owner, tree, jobs):
+        return True
+    usable = sum(gpus - gpus % owner.request.gpus for gpus in idle.values())
+    return usable <= 0.25 * sum(one.allocatable.gpus for one in NODES)
+
+
 @settings(max_examples=200, deadline=None)
 @given(TREES, GANGS, st.sampled_from((CODA, PLAIN)))
 def test_stops_are_for_owners_take_what_was_borrowed_and_end(
@@ -161,9 +180,7 @@ def test_stops_are_for_owners_take_what_was_borrowed_and_end(
             assert victim.placement is not None
             assert NOW_S - victim.placement.committed_s >= 600
         if owner is not None:
-            used = sum(one.request.gpus * one.replicas for one in carried_out(jobs, plan, NOW_S) if one.placement)
-            used += sum(by_id[stop.job].request.gpus * by_id[stop.job].replicas for stop in plan.stops)
-            assert used >= 0.75 * sum(one.allocatable.gpus for one in NODES)
+            assert is_full_for(by_id[owner], tree, carried_out(jobs, Decision(starts=plan.starts), NOW_S))
         if not plan.starts and not plan.stops:
             return
         jobs = carried_out(jobs, plan, NOW_S)
@@ -202,11 +219,13 @@ def _standing(one: Job) -> tuple[bool, float, str]:
 def test_a_free_node_that_holds_the_owner_saves_everybody(
     tenants: tuple[VirtualCluster, ...], gangs: list[tuple[str, int, int, int, bool, bool]]
 ) -> None:
-    """Where the owner starts on the new node at once, nobody is stopped for it."""
+    """Where the owner starts on the new node at once, nobody is stopped, but for owners that no node would help: a
+    limit of their organisation is reached."""
     jobs = jobs_of(gangs)
     before = decide(world(NODES, jobs, virtual_clusters=tenants), PLAIN, NOW_S)
     more = (*NODES, node("n9", gpus=64, cores=512, rack="a"))
     after = decide(world(more, jobs, virtual_clusters=tenants), PLAIN, NOW_S)
     owners = {stop.by for stop in before.stops}
     if owners and owners <= {one.job for one in after.starts}:  # else a limit leaves room for other jobs alone
-        assert not after.stops
+        by_id, started = {one.id: one for one in jobs}, carried_out(jobs, Decision(starts=after.starts), NOW_S)
+        assert all(is_limited(by_id[stop.by], TenantTree(tenants), started) for stop in after.stops)

@@ -11,7 +11,8 @@ import pytest
 
 from coda.errors import InvalidInput, Outage
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, run_groups
-from coda.history.division import CategoryUse, PastUse
+from coda.history.cpu_jobs import CpuUse
+from coda.history.division import LEAST_JOBS, CategoryUse, PastUse
 from coda_kube.objects.run_times import MOST_ACCOUNTS, PATH, groups_from_json, map_json, past_use_from_json
 from coda_operator.history.run_times_map import EVERY_S, MOST_GROUPS, USAGE_EVERY_S, RunTimesMap
 from tests.operator_tests.fake_cluster import FakeCluster, clock
@@ -38,6 +39,9 @@ class Records:
     def jobs(self, from_s: float, to_s: float) -> list[FinishedJob]:
         self.used_at_s.append((from_s + to_s) / 2)
         return [record(1, ended_s=clock_s, queued_s=clock_s - 90.0) for clock_s in (from_s + 1.0,)]
+
+    def cpu_use(self, from_s: float, to_s: float) -> CpuUse:
+        return CpuUse(jobs=LEAST_JOBS, core_s=90.0, borrowed_core_s=20.0, lacked_core_s=10.0)
 
 
 async def test_it_is_written_when_jobs_have_finished_and_not_again_for_nothing() -> None:
@@ -132,6 +136,7 @@ async def test_it_has_what_the_division_follows_of_the_jobs_of_the_week() -> Non
     past = past_use_from_json(api.item(PATH))
     assert (past.jobs, past.tuned_jobs, past.cores_per_gpu, past.large_share) == (80, 80, 3.0, 1.0)
     assert past.categories == (CategoryUse("NLP", 80, 3.0),)
+    assert (past.cpu_jobs, past.cpu_wanted_share) == (LEAST_JOBS, 0.3)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"jobs": 1}', "null"])

@@ -19,6 +19,7 @@ from coda_kube.objects.names import (
     ANNOTATION_PLANNED,
     ANNOTATION_QUEUED,
     ANNOTATION_RECLAIMED,
+    ANNOTATION_WAITS,
     GATE,
     SERVICE,
 )
@@ -39,6 +40,10 @@ nothing, which is 30 s."""
 
 MOST_RECLAIMED: Final = 1000
 """More are not counted: long before that, one more makes no difference."""
+
+
+MOST_WAITS: Final = 8
+"""Codes of waits that a released pod says. Our choice: hardly one has waited for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +142,12 @@ def ignores_disruptions(job: Item) -> bool:
     return False
 
 
-def release_patch(affinity: Item, job: Job, placement: Placement, *, version: int) -> Json:
-    """Return the merge patch that takes the gate away and pins the pod. Another version of the pod refuses it."""
+def release_patch(
+    affinity: Item, job: Job, placement: Placement, *, version: int, waits: Mapping[str, float] | None = None
+) -> Json:
+    """Return the merge patch that takes the gate away and pins the pod. Another version of the pod refuses it.
+
+    `waits`: seconds that it waited, by the code of the reason, as far as this leader saw it."""
     notes = {
         ANNOTATION_PLAN: placement.plan_id,
         ANNOTATION_PLANNED: time_from_seconds(placement.committed_s),
@@ -148,11 +157,29 @@ def release_patch(affinity: Item, job: Job, placement: Placement, *, version: in
         notes[ANNOTATION_BORROWS] = "true"
     if job.reclaimed:
         notes[ANNOTATION_RECLAIMED] = str(job.reclaimed)
+    if said := _waits_text(waits or {}):
+        notes[ANNOTATION_WAITS] = said
     (node,) = placement.nodes
     return {
         "metadata": {"uid": job.uid, "resourceVersion": str(version), "annotations": notes},
         "spec": {"schedulingGates": [], "affinity": pinned(affinity, node)},
     }
+
+
+def waits_from_json(metadata: Item) -> dict[str, float]:
+    """Return the seconds that a released pod waited, by code. What is no such entry is left out."""
+    found: dict[str, float] = {}
+    for entry in str((metadata.get("annotations") or {}).get(ANNOTATION_WAITS) or "").split(",")[:MOST_WAITS]:
+        code, _, seconds = entry.partition("=")
+        if code.isalnum() and len(code) <= 64 and seconds.isascii() and seconds.isdigit() and len(seconds) <= 9:
+            found[code] = float(seconds)
+    return found
+
+
+def _waits_text(waits: Mapping[str, float]) -> str:
+    """The longest waits first, in whole seconds."""
+    longest = sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:MOST_WAITS]
+    return ",".join([f"{code}={round(seconds)}" for code, seconds in longest if round(seconds) >= 1])
 
 
 def _count(note: Any) -> int:

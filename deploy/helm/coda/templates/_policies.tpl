@@ -23,7 +23,7 @@ A CPU job that an earlier installation released has its plan, and runs on: it is
 {{- $notes := .metadata.annotations | default dict -}}
 {{- $isReleased := and (hasKey $notes "coda.scheduler/plan") (hasKey $notes "coda.scheduler/planned-time") (eq .spec.schedulerName "coda") -}}
 {{- if $isReleased -}}
-{{- $known = concat $known (list "coda.scheduler/plan" "coda.scheduler/planned-time" "coda.scheduler/queued-time" "coda.scheduler/borrows" "coda.scheduler/reclaimed") -}}
+{{- $known = concat $known (list "coda.scheduler/plan" "coda.scheduler/planned-time" "coda.scheduler/queued-time" "coda.scheduler/borrows" "coda.scheduler/reclaimed" "coda.scheduler/waits") -}}
 {{- end -}}
 {{- $keys := list -}}
 {{- range $key, $_ := merge dict (.metadata.labels | default dict) $notes -}}
