@@ -32,6 +32,7 @@ from coda_operator.pool_list import PoolList
 from coda_operator.reconcile import OwnerlessPods, Reconciler, Recorder, RequestSlots
 from coda_operator.settings import Settings, read_settings
 from coda_operator.throttle_recovery import ThrottleRecovery
+from coda_operator.trials import Trials
 from coda_operator.view import Agents, ClusterView
 from coda_operator.work_queue import WorkQueue
 
@@ -60,8 +61,18 @@ async def _run(settings: Settings, client: Client) -> None:
     history = HistoryKeeper(store, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
+    trials = Trials(client, settings.trial_node_selector())
     reconciler = Reconciler(
-        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules.book
+        client,
+        cluster,
+        requests,
+        recorder,
+        metrics,
+        lifecycle,
+        history.outbox,
+        clock=clock,
+        rules=rules.book,
+        trials=trials,
     )
     metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)
@@ -107,7 +118,8 @@ async def _run(settings: Settings, client: Client) -> None:
     history.start()
     leading = asyncio.create_task(lead_whenever_possible())
     background = [
-        asyncio.create_task(work) for work in (cluster.run(), recorder.run(), trim_after_bursts(), stopping.wait())
+        asyncio.create_task(work)
+        for work in (cluster.run(), trials.run(), recorder.run(), trim_after_bursts(), stopping.wait())
     ]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)

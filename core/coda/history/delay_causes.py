@@ -13,6 +13,9 @@ from typing import Final
 from coda.history.time_spent import UNSEEN
 from coda.model.decision import WaitCode
 
+TRIAL: Final = "Trial"
+"""The word of a record for the time of a trial: the gang had no GPU yet."""
+
 
 class DelayCause(Enum):
     """Why a job waited; the value is for people."""
@@ -23,6 +26,7 @@ class DelayCause(Enum):
     QUOTA = "quota"  # a ResourceQuota of its namespace
     HOLD = "hold"  # its own: suspended, asks for what does not exist
     RESTART = "restart"  # between two attempts
+    TRIAL = "trial"  # its trial ran
     CODA = "Coda"  # it could not be read, judged or written
     UNSEEN = "unseen"  # no operator saw it
 
@@ -45,6 +49,7 @@ _CAUSES: Final[Mapping[DelayCause, tuple[WaitCode, ...]]] = {
 
 _CAUSE_BY_WORD: Final[Mapping[str, DelayCause]] = {
     **{code.value: cause for cause, codes in _CAUSES.items() for code in codes},
+    TRIAL: DelayCause.TRIAL,
     "Suspended": DelayCause.HOLD,
     "Restarting": DelayCause.RESTART,
     UNSEEN: DelayCause.UNSEEN,

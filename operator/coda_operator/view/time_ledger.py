@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from coda.history.delay_causes import TRIAL
 from coda.history.time_spent import Doing, TimeSpent, begun, moved_on
 from coda.model import FINISHED, Phase
+from coda_kube.objects.pods.trial_spec import runs_trial
 
 Item = Mapping[str, Any]
 
@@ -33,6 +35,8 @@ class TimeLedger:
             return
         doing = _HOLDING.get(phase, Doing.WAITING)
         cause = "" if doing is not Doing.WAITING else _cause(phase, status)
+        if doing is not Doing.WAITING and runs_trial(status):  # of its own GPUs the gang has none yet
+            doing, cause = Doing.WAITING, TRIAL
         known = self._by_uid.get(uid)
         self._by_uid[uid] = begun(doing, cause, now_s) if known is None else moved_on(known, doing, cause, now_s)
 
