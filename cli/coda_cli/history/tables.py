@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from coda.history.report import DelayRow, EndingRow, FailureRow, HistoryReport, OwnerRow, SizeRow
+from coda.history.report import DelayRow, EndingRow, FailureRow, HistoryReport, OwnerRow, SizeRow, TrialRow
 from coda_sim.durations import duration_from_seconds
 
 
@@ -47,6 +47,12 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
             title="Failures",
             columns=("reason", "trials", "jobs", "owners", "run p50", "run p90", "run p95", "share of lost GPU time"),
             rows=tuple(_failure(row) for row in report.failures[:top]),
+        ),
+        WordTable(
+            title="Trials",
+            note="Saved: what gangs would have held until they failed as late as their trial, at least once.",
+            columns=("outcome", "jobs", "GPU-hours of trials", "GPU-hours saved"),
+            rows=tuple(_trial(row) for row in report.trials),
         ),
         WordTable(
             title="Owners",
@@ -99,6 +105,10 @@ def _failure(row: FailureRow) -> tuple[str, ...]:
     times = (row.run_p50_s, row.run_p90_s, row.run_p95_s)
     counts = (f"{row.trials:,}", f"{row.jobs:,}", f"{row.owners:,}")
     return (row.reason, *counts, *map(_time, times), _percent(row.gpu_share))
+
+
+def _trial(row: TrialRow) -> tuple[str, ...]:
+    return (row.outcome, f"{row.jobs:,}", f"{row.trial_gpu_s / 3600:,.2f}", f"{row.saved_gpu_s / 3600:,.2f}")
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:

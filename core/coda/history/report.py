@@ -6,7 +6,7 @@ Source: Jeon et al., ATC 2019: figures 2 and 3 (run times and waits by size), ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
@@ -96,6 +96,16 @@ class OwnerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """Trials of gangs that came out alike."""
+
+    outcome: str
+    jobs: int
+    trial_gpu_s: float  # what they cost
+    saved_gpu_s: float  # what gangs would have held until they failed as late, at least once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReport:
     """All tables. Rows without jobs are left out, except sizes."""
 
@@ -106,6 +116,7 @@ class HistoryReport:
     delays: tuple[DelayRow, ...]  # most waiting first
     failures: tuple[FailureRow, ...]  # most trials first
     owners: tuple[OwnerRow, ...]  # most GPU time first
+    trials: tuple[TrialRow, ...] = ()  # most jobs first
 
 
 @dataclass(slots=True)
@@ -145,6 +156,7 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
     owners: dict[str, _Group] = {}
     delays: dict[DelayCause, list[float]] = {}  # small and large jobs, seconds
     every = _Group()
+    trials: dict[str, list[float]] = {}  # jobs, GPU-seconds of trials, GPU-seconds saved
     ending_names = dict(ENDINGS)
     for job in jobs:
         ending = ending_names[NOT_RECORDED if job.reason == NOT_RECORDED else job.ending.value]
@@ -153,6 +165,8 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
             groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
         for group in groups:
             group.add(job)
+        if job.trial:
+            _add_trial(trials.setdefault(job.trial, [0.0, 0.0, 0.0]), job)
         if job.run_s >= SHORT_RUN_S:
             for cause, seconds in _by_cause(job.waits).items():
                 delay = delays.setdefault(cause, [0.0, 0.0, 0.0])
@@ -189,6 +203,22 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
                 for owner, group in sorted(owners.items(), key=lambda item: (-item[1].gpu_s, item[0]))
             ]
         ),
+        trials=_trial_rows(trials),
+    )
+
+
+def _add_trial(sums: list[float], job: FinishedJob) -> None:
+    for place, amount in enumerate((1.0, job.trial_s, job.trial_saved_gpu_s)):
+        sums[place] += amount
+
+
+def _trial_rows(trials: Mapping[str, Sequence[float]]) -> tuple[TrialRow, ...]:
+    ordered = sorted(trials.items(), key=lambda item: (-item[1][0], item[0]))
+    return tuple(
+        [
+            TrialRow(outcome=outcome, jobs=round(jobs), trial_gpu_s=trial_s, saved_gpu_s=saved_s)
+            for outcome, (jobs, trial_s, saved_s) in ordered
+        ]
     )
 
 
