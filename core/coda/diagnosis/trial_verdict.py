@@ -29,10 +29,12 @@ _WHATEVER_THE_SIZE: Final = frozenset(
 _OF_SIZE: Final = re.compile(
     r"world.{0,3}size|worldsize|\branks?\b|nproc|nnodes|num.?(?:gpus?|nodes?|processes|replicas|workers|devices)"
     r"|n_?gpus?\b|\bgpus?\b|device|cuda:\d|process.?group|divisib|divide|data.?parallel|tensor.?(?:model.?)?parallel"
-    r"|pipeline|parallel|shard|mesh|local_rank|distributed|batch|accumulat|communicat|collective|replica|node count",
+    r"|pipeline|parallel|shard|mesh|local_rank|distributed|batch|accumulat|communicat|collective|replica|node count"
+    r"|AssertionError|IndexError|ZeroDivisionError|StopIteration|KeyError: -?\d",
     re.IGNORECASE | re.ASCII,
 )
-"""Words of evidence that may speak of the size. Too many rather than too few: whoever is spared only starts its gang.
+"""Words of evidence that may speak of the size, and errors that a count of one easily causes without a word of it
+(`assert world == 4`, `peers[1]`). Too many rather than too few: whoever is spared only starts its gang.
 All repeats are bounded, so the search takes linear time."""
 
 
