@@ -21,7 +21,7 @@ from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
-from coda_operator.cordons import Cordons
+from coda_operator.cordon_writer import Cordons
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, store_of

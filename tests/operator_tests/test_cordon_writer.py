@@ -10,7 +10,7 @@ from coda_kube.failures.node_failures import MOST, NodeFailures, node_failure_fr
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_CLEARED, ANNOTATION_USER
 from coda_kube.objects.quantities import time_from_seconds
-from coda_operator.cordons import Cordons
+from coda_operator.cordon_writer import Cordons
 from coda_operator.view.cluster import ClusterView
 from tests.operator_tests.fake_cluster import NODES, FakeCluster, clock
 from tests.operator_tests.operators import operator
