@@ -84,7 +84,7 @@ async def _run(settings: Settings, client: Client) -> None:
     listen()
 
     def works() -> tuple[Coroutine[Any, Any, None], ...]:
-        cluster.agents = Agents(client)  # of this term: what an earlier one knew is old
+        cluster.agents = Agents(client, clock)  # of this term: what an earlier one knew is old
         return (
             feed(cluster, client, listen),
             schema.wait_until_incomplete(),
@@ -97,6 +97,7 @@ async def _run(settings: Settings, client: Client) -> None:
                 metrics.show_cordons,
                 identity=settings.identity,
                 share=settings.cordon_share,
+                cordon_s=settings.cordon_s,
                 clock=clock,
             ).run(),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),

@@ -81,7 +81,7 @@ class Reconciler:
         self._trials = trials or Trials()
         self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector)
         self._gang = GangPods(client, cluster, requests, self._trials.node_selector)
-        self._logs = RankLogs(client, rules or built_in_rules())
+        self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)
         self._announcer = StopAnnouncer(client, cluster, requests, clock)
