@@ -163,3 +163,16 @@ def test_make_finds_every_module_that_needs_a_control_plane() -> None:
     naming = [path for path in tracked_files() if path.suffix == ".py" and path.is_file() and mark in path.read_text()]
     assert len(naming) > 20
     assert [path for path in naming if not path.name.startswith("test_")] == []
+
+
+def test_migrations_of_the_history_are_one_chain() -> None:
+    """Two that follow the same one, each right on its own branch, would leave a database without a way up."""
+    folder = ROOT / "operator" / "coda_operator" / "history" / "migrations" / "versions"
+    texts = [path.read_text() for path in sorted(folder.glob("r*.py"))]
+    found = [
+        re.search(r'^revision = "(\d+)"\ndown_revision(?:: str \| None)? = (?:"(\d+)"|None)', one, re.M)
+        for one in texts
+    ]
+    chain = [(match[1], match[2]) for match in found if match is not None]
+    numbers = [f"{number:04d}" for number in range(1, len(texts) + 1)]
+    assert chain == list(zip(numbers, [None, *numbers], strict=False))

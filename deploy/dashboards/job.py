@@ -95,6 +95,19 @@ BOARD = Board(
                     lines={"GPUs": per_second("coda_operator_lost_gpu_seconds_total")},
                 ),
                 Chart(
+                    title="Trials before gangs",
+                    says="By what came of them. Failed: the job ended before it held its GPUs.",
+                    lines={"{{outcome}}": f"sum by (outcome) (increase(coda_operator_trials_total[{WINDOW}]))"},
+                ),
+                Chart(
+                    title="Cost and gain of trials",
+                    says="GPUs that trials hold, and that gangs would have held until they failed as late.",
+                    lines={
+                        "held": per_second("coda_operator_trial_gpu_seconds_total"),
+                        "saved": per_second("coda_operator_trial_saved_gpu_seconds_total"),
+                    },
+                ),
+                Chart(
                     title="From a place to bound pods",
                     says="From the decision to place a gang until all its pods are bound.",
                     lines=quantiles("coda_operator_launch_duration_seconds"),

@@ -33,6 +33,7 @@ from coda_operator.pool_list import PoolList
 from coda_operator.reconcile import OwnerlessPods, Reconciler, Recorder, RequestSlots
 from coda_operator.settings import Settings, read_settings
 from coda_operator.throttle_recovery import ThrottleRecovery
+from coda_operator.trials import Trials
 from coda_operator.view import Agents, ClusterView
 from coda_operator.work_queue import WorkQueue
 
@@ -62,8 +63,18 @@ async def _run(settings: Settings, client: Client) -> None:
     cpu_history = CpuHistory(store, client, REGISTRY, days=settings.history_cpu_days, clock=clock)
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
+    trials = Trials(client, settings.trial_node_selector())
     reconciler = Reconciler(
-        client, cluster, requests, recorder, metrics, lifecycle, history.outbox, clock=clock, rules=rules.book
+        client,
+        cluster,
+        requests,
+        recorder,
+        metrics,
+        lifecycle,
+        history.outbox,
+        clock=clock,
+        rules=rules.book,
+        trials=trials,
     )
     metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)
@@ -111,7 +122,8 @@ async def _run(settings: Settings, client: Client) -> None:
     await _serve(probes, settings)
     history.start()
     leading = asyncio.create_task(lead_whenever_possible())
-    in_every_replica = (cluster.run(), cpu_history.watch(), recorder.run(), trim_after_bursts(), stopping.wait())
+    watching = (cluster.run(), trials.run(), cpu_history.watch())
+    in_every_replica = (*watching, recorder.run(), trim_after_bursts(), stopping.wait())
     background = [asyncio.create_task(work) for work in in_every_replica]
     try:
         await asyncio.wait({leading, *background}, return_when=asyncio.FIRST_COMPLETED)

@@ -14,6 +14,7 @@ from coda.history.delay_causes import DelayCause
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase
 from coda.model.job import StopCause
+from coda.model.trial_run import TrialOutcome
 from coda_kube.objects.json_types import Json
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -58,6 +59,19 @@ class Metrics:
         )
         for cause in StopCause:
             self._lost_gpu_s.labels(cause.value)
+        self._trials = Counter(
+            "coda_operator_trials_total", "Trials that are over, by what came of them", ["outcome"], registry=registry
+        )
+        for outcome in TrialOutcome:
+            self._trials.labels(outcome.value)
+        self._trial_gpu_s = Counter(
+            "coda_operator_trial_gpu_seconds_total", "Seconds that trials had their one GPU", registry=registry
+        )
+        self._saved_gpu_s = Counter(
+            "coda_operator_trial_saved_gpu_seconds_total",
+            "GPU-seconds that failed trials saved: the gang would have failed as late, with all its GPUs",
+            registry=registry,
+        )
         self._reasons: set[str] = set()
         self._wait_s = Histogram(
             "coda_job_wait_seconds",
@@ -145,6 +159,19 @@ class Metrics:
         ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
         if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):
             self._attempts_ended.labels(self._bounded(after.reason)).inc()
+
+    def count_trial(self, before: Progress, after: Progress, gpus: int) -> None:
+        """Count what this change of a job says of its trial. `gpus`: of the gang."""
+        if after.trial is None:
+            return
+        known = before.trial
+        held_s = max(0.0, after.trial.held_s - (known.held_s if known is not None else 0.0))
+        self._trial_gpu_s.inc(held_s)
+        if after.trial.outcome is None or (known is not None and not known.is_open):
+            return
+        self._trials.labels(after.trial.outcome.value).inc()
+        if after.trial.outcome is TrialOutcome.FAILED:
+            self._saved_gpu_s.inc(after.trial.held_s * (gpus - 1))
 
     def count_start(self, before: Progress, after: Progress, placed_s: float, now_s: float) -> None:
         """Observe the wait that this change of a job ended, or its launch; `placed_s`: when its place was decided."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from coda.lifecycle import LifecycleConfig
 from coda_kube.settings import ReplicaSettings, settings_from_environment
@@ -33,7 +33,23 @@ class Settings(ReplicaSettings):
     failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
     cordon_share: float = Field(default=0.1, ge=0, le=1)  # of the nodes with GPUs, cordoned at once as suspect; 0: none
     cordon_s: float = Field(default=3600.0, gt=0, le=21600)  # after this a suspect node is tried again
+    trial_nodes: str = ""
+    """Labels of the nodes that are kept for trials, as `label=value`, separated by commas. Empty: any node. Taint them
+    with coda.scheduler/trials, which only trials tolerate, to keep other pods away."""
     writes_in_flight: int = Field(default=8, ge=1)  # creates and deletes of pods at the same time
+
+    @field_validator("trial_nodes")
+    @classmethod
+    def _is_a_selector(cls, value: str) -> str:
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(name.strip() and is_given and text.strip() for name, is_given, text in parts):
+            raise ValueError("write the labels as label=value, separated by commas")
+        return value
+
+    def trial_node_selector(self) -> dict[str, str]:
+        """The labels of the nodes that are kept for trials; empty: any node."""
+        parts = [part.partition("=") for part in self.trial_nodes.split(",") if part.strip()]
+        return {name.strip(): text.strip() for name, _, text in parts}
 
     def lifecycle(self) -> LifecycleConfig:
         """The life cycle's times."""

@@ -21,6 +21,7 @@ from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.ownerless_pods import OwnerlessPods
 from coda_operator.reconcile.reconciler import Reconciler
 from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.trials import Trials
 from coda_operator.view.cluster import ClusterView
 from coda_operator.work_queue import WorkQueue
 from tests.operator_tests.fake_cluster import FakeCluster, clock
@@ -143,6 +144,7 @@ async def operator(
     may_write: Callable[[], bool] = lambda: True,
     store: Target | None = None,
     most_waiting: int = MOST_WAITING,
+    trial_nodes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Operator]:
     """An operator that leads until the block ends. `store` takes the records of finished jobs; None: no history."""
     client = wire or api
@@ -158,12 +160,14 @@ async def operator(
         if store is None
         else LoopWriter(store, lambda stored, refused: outbox.on_stored(stored, refused), most_waiting=most_waiting)
     )
+    trials = Trials(client, trial_nodes)
     outbox = Outbox(writer, workers.wake, HistoryMetrics(metrics.registry), clock=clock)
-    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, outbox, clock=clock)
+    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, outbox, clock=clock, trials=trials)
     metrics.show_jobs(cluster.jobs.by_key.values)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_leader(may_write)
-    tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(recorder.run())]
+    works = (cluster.run(), recorder.run(), trials.run())
+    tasks = [asyncio.create_task(work) for work in works]
     await cluster.synced()
     tasks.append(asyncio.create_task(cluster.jobs.run()))
     tasks.append(asyncio.create_task(OwnerlessPods(client, cluster, requests, clock=clock).run()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
+from coda_kube.objects.pods.trial_spec import spec_of_attempt
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds, whole_from_quantity
 from tests.operator_tests.fake_cluster import JOBS, LEASE, NODES, PODS, FakeCluster, clock
 
@@ -114,7 +115,7 @@ def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH, now_s: float | Non
         "epoch": epoch,
         "generation": job["metadata"]["generation"],
         "state": "Released",
-        "nodes": [f"n{rank}" for rank in range(job["spec"]["replicas"])],
+        "nodes": [f"n{rank}" for rank in range(spec_of_attempt(job)["replicas"])],
         "cpusPerReplica": 4,
         "committedTime": time_from_seconds(now_s),
         "bindDeadline": time_from_seconds(now_s + 60),

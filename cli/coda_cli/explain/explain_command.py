@@ -162,9 +162,17 @@ def _of_a_started(job: Json, others: Iterable[Json]) -> Explained:
         said += f", at {moment_text(due_s)} at the latest"
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
-    why = (*failure_sentences(job, others, time.time()), *_of_stops(status))
+    why = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
     failure = status.get("failure") or {}
     return Explained(sentences=(sentence, *why), name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+
+
+def _of_trial(status: Json) -> Iterator[str]:
+    """Yield what came of its trial, and what that cost."""
+    trial = status.get("trial") or {}
+    if trial.get("outcome"):
+        held = duration_from_seconds(float(trial.get("seconds") or 0))
+        yield f"Its trial on one GPU took {held}: {trial['outcome']}, {trial.get('message')}."
 
 
 def _of_stops(status: Json) -> Iterator[str]:

@@ -20,6 +20,7 @@ from coda.history.report import (
     OwnerRow,
     PhillyRow,
     SizeRow,
+    TrialRow,
     UseRow,
 )
 from coda_sim.durations import duration_from_seconds
@@ -78,6 +79,12 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
             note="Shares of the time that failed jobs ran, and of the GPU time that they held.",
             columns=("reason", "on 1 GPU", "on 2-4", "on more", "of run time", "of GPU time"),
             rows=tuple(_cost(row) for row in report.failures[:top]),
+        ),
+        WordTable(
+            title="Trials",
+            note="Saved: what gangs would have held until they failed as late as their trial, at least once.",
+            columns=("outcome", "jobs", "GPU-hours of trials", "GPU-hours saved"),
+            rows=tuple(_trial(row) for row in report.trials),
         ),
         WordTable(
             title="Owners",
@@ -171,6 +178,10 @@ def _failure(row: FailureRow) -> tuple[str, ...]:
 def _cost(row: FailureRow) -> tuple[str, ...]:
     trials = tuple(f"{count:,}" for count in row.trials_by_size)
     return (row.reason, *trials, _percent(row.run_share), _percent(row.gpu_share))
+
+
+def _trial(row: TrialRow) -> tuple[str, ...]:
+    return (row.outcome, f"{row.jobs:,}", f"{row.trial_gpu_s / 3600:,.2f}", f"{row.saved_gpu_s / 3600:,.2f}")
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:

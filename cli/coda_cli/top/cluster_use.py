@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from coda.model.job import LARGE_GPUS
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.trial_spec import spec_of_attempt
 from coda_kube.objects.read import Pod, id_of, node_from_json, pod_from_json
 
 Item = Mapping[str, Any]
@@ -84,7 +85,7 @@ def cluster_use(
     array_by_name = {name: ArrayUse(name=name) for name in ARRAYS}
     array_by_job: dict[str, str] = {}
     for job in jobs:
-        spec, status = job["spec"], job.get("status") or {}
+        spec, status = spec_of_attempt(job), job.get("status") or {}
         gpus = int(spec["gpusPerReplica"]) * int(spec.get("replicas") or 1)
         array = array_by_job[id_of(job)] = LARGE if gpus >= LARGE_GPUS else SMALL
         array_by_name[array].waiting += status.get("phase") in (None, "Queued") and not status.get("placement")

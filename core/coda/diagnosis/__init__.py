@@ -2,8 +2,8 @@
 
 The rules are data (`rules/*.toml`); nothing here reads a log itself, waits or knows Kubernetes. Read `reasons` (the
 words), `patterns` (what a rule may look for, and why that takes linear time), `rules`, `log_lines` (one log as lines
-with their ranks), then `classifier`. `xids` has what the GPU driver reports; `masking` takes secrets
-out of what is shown.
+with their ranks), then `classifier`. `xids` has what the GPU driver reports, `trial_verdict` what a trial proves;
+`masking` takes secrets out of what is shown.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from coda.diagnosis.classifier import Diagnosis, End, RankLog, classify, conclude, examine
 from coda.diagnosis.reasons import Reason, Retry
 from coda.diagnosis.rules import RuleBook, built_in_rules, rules_from_toml
+from coda.diagnosis.trial_verdict import would_fail_the_gang
 
 __all__ = [
     "Diagnosis",
@@ -24,4 +25,5 @@ __all__ = [
     "conclude",
     "examine",
     "rules_from_toml",
+    "would_fail_the_gang",
 ]

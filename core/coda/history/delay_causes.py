@@ -35,6 +35,7 @@ class DelayCause(Enum):
     HOLD = "Hold"  # its own: suspended, edited, or it asks for what does not exist
     RESTART = "Restart"  # between two attempts
     CODA = "Coda"  # it is not judged yet, its pods are being created, or it could not be read or written
+    TRIAL = "Trial"  # its trial ran: the gang had no GPU yet
     UNSEEN = "Unseen"  # no operator saw it
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from coda.history.run_times import FinishedRun
+from coda.model.trial_run import TrialOutcome
 
 
 class Ending(Enum):
@@ -47,6 +48,8 @@ class FinishedJob:
     idle_gpu_s: float | None  # of `held_gpu_s`, GPUs that computed nothing; None: not measured
     failures: int  # attempts that the job itself ended
     lost_s: float = 0.0  # of `held_s`, work that stops for other jobs threw away
+    trial: str = ""  # what came of its trial, as in the status; empty: it had none
+    trial_s: float = 0.0  # how long the trial had its one GPU; not in `held_s`
 
     @property
     def gpus(self) -> int:
@@ -62,6 +65,11 @@ class FinishedJob:
     def lost_gpu_s(self) -> float:
         """GPU-seconds of work that stops for other jobs threw away."""
         return self.lost_s * self.gpus
+
+    @property
+    def trial_saved_gpu_s(self) -> float:
+        """GPU-seconds that its trial saved: the gang would have failed as late, with all its GPUs, at least once."""
+        return self.trial_s * (self.gpus - 1) if self.trial == TrialOutcome.FAILED.value else 0.0
 
     @property
     def wait_s(self) -> float:

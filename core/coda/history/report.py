@@ -127,6 +127,16 @@ class OwnerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """Trials of gangs that came out alike."""
+
+    outcome: str
+    jobs: int
+    trial_gpu_s: float  # what they cost
+    saved_gpu_s: float  # what gangs would have held until they failed as late, at least once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReport:
     """All tables. Rows without jobs are left out, except sizes."""
 
@@ -139,6 +149,7 @@ class HistoryReport:
     delays: tuple[DelayRow, ...]  # most waiting first
     failures: tuple[FailureRow, ...]  # most trials first
     owners: tuple[OwnerRow, ...]  # most GPU time first
+    trials: tuple[TrialRow, ...] = ()  # most jobs first
 
 
 @dataclass(slots=True)
@@ -237,6 +248,7 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
     owners: dict[str, _Group] = {}
     uses: dict[tuple[str, str], _Group] = {}
     delays = _Delays()
+    trials: dict[str, list[float]] = {}  # jobs, GPU-seconds of trials, GPU-seconds saved
     every = _Group()
     ending_names = dict(ENDINGS)
     for job in jobs:
@@ -248,6 +260,8 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
             groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
         for group in groups:
             group.add(job)
+        if job.trial:
+            _add_trial(trials.setdefault(job.trial, [0.0, 0.0, 0.0]), job)
         if job.run_s >= SHORT_RUN_S:
             delays.add(job)
     failed_s = sum(sum(group.runs_s) for group in failures.values())
@@ -272,6 +286,22 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
                 for owner, group in sorted(owners.items(), key=lambda item: (-item[1].gpu_s, item[0]))
             ]
         ),
+        trials=_trial_rows(trials),
+    )
+
+
+def _add_trial(sums: list[float], job: FinishedJob) -> None:
+    for place, amount in enumerate((1.0, job.trial_s, job.trial_saved_gpu_s)):
+        sums[place] += amount
+
+
+def _trial_rows(trials: Mapping[str, Sequence[float]]) -> tuple[TrialRow, ...]:
+    ordered = sorted(trials.items(), key=lambda item: (-item[1][0], item[0]))
+    return tuple(
+        [
+            TrialRow(outcome=outcome, jobs=round(jobs), trial_gpu_s=trial_s, saved_gpu_s=saved_s)
+            for outcome, (jobs, trial_s, saved_s) in ordered
+        ]
     )
 
 

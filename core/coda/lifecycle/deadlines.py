@@ -58,6 +58,8 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
         if (limit_s := kept_s(now, config)) is not None:
             yield progress.completion_s + limit_s
         return
+    if progress.trial is not None and progress.is_tried and progress.phase is Phase.QUEUED:
+        yield progress.trial.since_s + terms.trial.wait_s
     if terms.active_deadline_s is not None and progress.start_s:
         yield progress.start_s + terms.active_deadline_s
     if progress.phase is Phase.RUNNING and now.untuned is not None:

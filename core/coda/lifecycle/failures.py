@@ -18,6 +18,7 @@ from coda.lifecycle.state import (
 
 POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
+START_DEADLINE = "StartDeadlineExceeded"
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 
@@ -122,7 +123,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     where = f"rank {late.rank} on {late.node}" if late.node else f"rank {late.rank}"
     why = f": {late.reason}" + (f": {late.message}" if late.message else "") if late.reason else ""
     message = f"{where} did not start within {now.terms.start_deadline_s:g} s{why}"
-    return Failure(own=True, reason="StartDeadlineExceeded", message=message, nodes=_nodes(late.node))
+    return Failure(own=True, reason=START_DEADLINE, message=message, nodes=_nodes(late.node))
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:

@@ -8,13 +8,16 @@ from typing import Final
 from coda.allocator.memory_growth import grown_memory, growth_text
 from coda.correlation import is_stopped_by
 from coda.correlation.failed_jobs import STOPS
-from coda.diagnosis import Diagnosis, Reason, Retry
-from coda.lifecycle.failures import RANK_FAILED, Failure
-from coda.lifecycle.state import FailureRecord, LifecycleConfig, Situation, Step, deletable
-from coda.lifecycle.transitions import finish
+from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
+from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, Failure
+from coda.lifecycle.state import FailureRecord, LifecycleConfig, PodState, Situation, Step, deletable, of_attempt
+from coda.lifecycle.transitions import end_trial, finish, trial_text, with_trial_time
 from coda.model.job import Phase
+from coda.model.trial_run import TrialOutcome
 from coda.wording import counted, listed
 
+TRIAL_FAILED: Final = "TrialFailed"
+"""The reason of a job that its trial ended."""
 TOLD_S: Final = 30.0
 """A longer back-off is named in the message. Our choice."""
 MOST_UNCOUNTED: Final = 3
@@ -28,8 +31,11 @@ MESSAGE_ROOM: Final = 880  # characters, so that the time of the next try is not
 
 def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleConfig) -> Step:
     """Count the failure; then begin the next attempt, or fail the job: what was found in the logs decides."""
+    before = now
     if failure.reason == RANK_FAILED and now.diagnosis is not None:
         now, failure = _judged(now, failure, now.diagnosis, now_s)
+    if now.progress.is_tried and (ended := _trial_failed(before, now, failure, now_s, config)) is not None:
+        return ended
     failures = now.progress.failures + (1 if failure.own else 0)
     disruptions = now.progress.disruptions + (0 if failure.own else 1)
     in_a_row = 0 if failure.own else _in_a_row(now, now_s, config)
@@ -58,6 +64,31 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         message=message,
     )
     return Step(progress=progress, delete=deletable(now.pods))
+
+
+def _trial_failed(
+    before: Situation, judged: Situation, failure: Failure, now_s: float, config: LifecycleConfig
+) -> Step | None:
+    """Return what follows a trial that failed; None: it is tried again, because it never ran and is not at fault.
+
+    Only what the gang would fail of, too, ends the job. Else the trial counts as no failure, and leaves no record of
+    one: the gang is judged by its own."""
+    progress, found = judged.progress, before.diagnosis
+    if failure.own and failure.is_last and found is not None and would_fail_the_gang(found):
+        trial = progress.trial and replace(progress.trial, outcome=TrialOutcome.FAILED, message=failure.message)
+        counted = replace(progress, trial=trial, failures=progress.failures + 1)
+        failed = replace(judged, progress=with_trial_time(counted, progress.launch_s, now_s))
+        message = trial_text(f"{failure.message[:MESSAGE_ROOM]}; no gang was started")
+        return finish(failed, now_s, Phase.FAILED, (TRIAL_FAILED, message))
+    trial, wait_s = progress.trial, before.terms.trial.wait_s
+    ran = progress.phase is Phase.RUNNING or any(pod.state is not PodState.WAITING for pod in of_attempt(before))
+    is_late = trial is not None and now_s >= trial.since_s + wait_s
+    if not failure.own and not ran and not is_late:
+        return None
+    outcome = TrialOutcome.UNCLEAR if ran and failure.reason != START_DEADLINE else TrialOutcome.SKIPPED
+    ended = end_trial(before, outcome, f"{failure.message[:MESSAGE_ROOM]}; the gang is next")
+    avoid = dict(progress.avoid) | dict.fromkeys(failure.nodes, now_s + config.avoid_node_s)
+    return replace(ended, progress=replace(ended.progress, avoid=avoid))
 
 
 def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:

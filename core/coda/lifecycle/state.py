@@ -13,6 +13,7 @@ from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
 from coda.history.time_spent import TimeSpent
 from coda.model.job import Phase, Placement, PlacementState, StopCause
+from coda.model.trial_run import TrialRun, TrialTerms, is_tried
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
 
@@ -160,6 +161,12 @@ class Progress:
     stopped: StopRecord | None = None  # the last stop for another job
     lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
     spent: TimeSpent | None = None  # how its time went, up to the last written change; None: it has no account yet
+    trial: TrialRun | None = None  # its trial, before any gang
+
+    @property
+    def is_tried(self) -> bool:
+        """True if the present attempt is the trial."""
+        return is_tried(self.trial, self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +183,7 @@ class Terms:
     grow_memory_to_bytes: int = 0  # what a rank killed for memory may ask for in later attempts; 0: it never grows
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
     resumable: bool = False  # it goes on from what it has saved
+    trial: TrialTerms = field(default_factory=TrialTerms)  # how long its trial may take, if it has one
 
 
 class Untuned(Enum):
@@ -193,7 +201,9 @@ UNTUNED_REASONS: Final = frozenset(why.value for why in Untuned if why is not Un
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The input of `next_step`. `epoch`: of the planner's Lease; None: it was not read, and no pod is created."""
+    """The input of `next_step`. `epoch`: of the planner's Lease; None: it was not read, and no pod is created.
+
+    `terms` are those of the present attempt: a trial has one rank, and no deadlines of its own."""
 
     terms: Terms
     generation: int
@@ -223,6 +233,8 @@ class Situation:
     answered: str = ""  # the placement whose announced end it answered: it has saved
     saved_s: float = 0.0  # when it was last seen to have saved, in this attempt; 0: never
     is_done: bool = False  # by its own report nothing is left to do
+    wants_trial: bool = False  # it, or its tenant, asks for a trial
+    has_stepped: bool = False  # it has reported a step in this attempt
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
 
 

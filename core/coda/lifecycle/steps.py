@@ -49,8 +49,21 @@ from coda.lifecycle.state import (
     released_placement,
 )
 from coda.lifecycle.stops import is_announced, not_stopping, stop, stop_after_notice, stop_order
-from coda.lifecycle.transitions import accept_again, all_bound, all_created, enqueue, finish, suspend, with_served
+from coda.lifecycle.transitions import (
+    accept_again,
+    all_bound,
+    all_created,
+    end_trial,
+    enqueue,
+    finish,
+    in_short,
+    skip_trial,
+    suspend,
+    trial_text,
+    with_served,
+)
 from coda.model.job import FINISHED, Phase, Placement, StopOrder
+from coda.model.trial_run import TrialOutcome
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
     None: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED, Phase.RESTARTING}),  # the last: its status was lost
@@ -65,7 +78,6 @@ NEXT: Mapping[Phase | None, frozenset[Phase]] = {
 }
 """The legal changes of phase. A test runs `next_step` over random situations and checks them."""
 
-MESSAGE_LIMIT = 1000  # characters; our choice: people read it in a column of a table
 ACCEPTED = "accepted; waits for a placement"
 WHY_UNTUNED: Mapping[Untuned, str] = {
     Untuned.NO_AGENT: "node {node} has no agent that looks for its cores",
@@ -84,7 +96,7 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     step = with_served(_decide(now, now_s, config), now, now_s)
     if step.progress.stop_due_s and step.progress.phase is not Phase.RUNNING:
         step = replace(step, progress=replace(step.progress, stop_due_s=0.0))
-    return with_let_go(with_wake(replace(step, progress=_in_short(step.progress)), now, now_s, config), now)
+    return with_let_go(with_wake(replace(step, progress=in_short(step.progress)), now, now_s, config), now)
 
 
 def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
@@ -114,45 +126,11 @@ def step_refused(
     A refused pod rolls the attempt back. Refused cores take the resize back; None if that has begun already."""
     if step.create:
         rolled_back = roll_back(now, Failure(own=False, reason=reason, message=message), now_s, config)
-        return replace(rolled_back, progress=_in_short(rolled_back.progress))
+        return replace(rolled_back, progress=in_short(rolled_back.progress))
     resize = step.progress.resize
     if resize is None or resize.state is ResizeState.REVERTING:
         return None
     return replace(step, progress=replace(step.progress, resize=give_up(resize, reason, message, now_s)), resize=())
-
-
-def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
-    """Return the progress of a job whose dry run failed for good: it has failed until its template is edited."""
-    refused = replace(
-        progress,
-        phase=Phase.FAILED,
-        generation=generation,
-        completion_s=now_s,
-        reason=TEMPLATE_REFUSED,
-        message=message,
-    )
-    return _in_short(refused)
-
-
-def is_refused_for_good(progress: Progress) -> bool:
-    """True if a refusal of its template ends the job until it is edited.
-
-    Not between two attempts: the template was accepted before, so a policy may have changed, or fail for a while."""
-    return progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
-
-
-def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
-    """Return the progress of a job that its surroundings do not admit now: only what is said of it changes.
-
-    Its phase stays, and the generation that was accepted last. A finished job keeps the reason of its end."""
-    return progress if progress.phase in FINISHED else _in_short(replace(progress, reason=reason, message=message))
-
-
-def _in_short(progress: Progress) -> Progress:
-    """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
-    message = progress.message
-    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-    return replace(progress, message=short)
 
 
 # --- one function per phase -------------------------------------------------------------------------------------------
@@ -173,11 +151,13 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         if pods:
             edited = Failure(own=False, reason="SpecChanged", message="the spec was edited while its pods were created")
             return roll_back(now, edited, now_s, config)
-        return accept_again(now)
+        return accept_again(now, now_s)
     placement = released_placement(now)
     if pods and (placement is None or any(pod.plan_id != placement.plan_id for pod in pods)):
         dropped = Failure(own=False, reason="PlanDropped", message="the plan was withdrawn before all its pods existed")
         return roll_back(now, dropped, now_s, config)
+    if placement is None and not pods and (untried := skip_trial(now, now_s)) is not None:
+        return untried
     if placement is None:  # the planner avoids every node named here and compares no times
         avoid = nodes_to_avoid(now, now_s)
         return Step(progress=replace(now.progress, avoid=avoid), delete=strays(now))
@@ -236,6 +216,8 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _all_started(now: Situation) -> str:
+    if now.progress.is_tried:
+        return trial_text("it runs, until its first step")
     return f"all {now.terms.replicas} ranks have started"
 
 
@@ -256,6 +238,8 @@ def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Pro
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     success, failure = _success(now), gang_failure(now, now_s, config)
+    if now.progress.is_tried:
+        return _trial_runs(now, now_s, config, failure, is_over=success is not None)
     if success is not None and (now.is_done or not is_announced(now)):
         return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success))
     if (order := stop_order(now)) is not None:
@@ -268,6 +252,26 @@ def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     told = with_node_trouble(running, now, now_s, config)
     step = Step(progress=_with_missing_agent(told, now, now_s), delete=strays(now))
     return _with_resize(step, now, now_s)
+
+
+def _trial_runs(
+    now: Situation, now_s: float, config: LifecycleConfig, failure: Failure | None, *, is_over: bool
+) -> Step:
+    """The gang comes next once the trial has reported a step, has ended well, or has run for as long as it may."""
+    run_s = now.terms.trial.run_s
+    if is_over:
+        return end_trial(now, TrialOutcome.PASSED, "it ended well; the gang is next")
+    if (order := stop_order(now)) is not None:
+        return stop(now, order, now_s)
+    if failure is not None:
+        return roll_back(now, failure, now_s, config)
+    if now.has_stepped:
+        return end_trial(now, TrialOutcome.PASSED, "it reported its first step; the gang is next")
+    if now_s >= now.progress.start_s + run_s:
+        message = f"it ran for {run_s:g} s without an error, and reported no step; the gang is next"
+        return end_trial(now, TrialOutcome.TIME_OVER, message)
+    told = with_node_trouble(replace(now.progress, generation=now.generation), now, now_s, config)
+    return Step(progress=told, delete=strays(now), wake_s=now.progress.start_s + run_s)
 
 
 def _with_resize(step: Step, now: Situation, now_s: float) -> Step:

@@ -13,7 +13,9 @@ from typing import Final
 from coda.lifecycle.failures import Failure
 from coda.lifecycle.kept_pods import strays
 from coda.lifecycle.state import PodState, Progress, Situation, Step, StopAnswer, StopRecord, deletable, of_attempt
+from coda.lifecycle.transitions import end_trial
 from coda.model.job import RETURNING, Phase, StopCause, StopOrder
+from coda.model.trial_run import TrialOutcome
 
 STOPPING: Final = "Stopping"
 """The reason of a job that runs and was told to save and end."""
@@ -50,7 +52,11 @@ def is_announced(now: Situation) -> bool:
 
 
 def stop(now: Situation, order: StopOrder, now_s: float, answer: StopAnswer = StopAnswer.UNASKED) -> Step:
-    """End the attempt for another job. It does not count as a failure, and the next attempt has no back-off."""
+    """End the attempt for another job. It does not count as a failure, and the next attempt has no back-off.
+
+    A trial is over then: it loses no work, and is not repeated."""
+    if now.progress.is_tried:
+        return end_trial(now, TrialOutcome.UNCLEAR, f"it was stopped so that {order.by} gets its room")
     record = StopRecord(
         attempt=now.progress.attempt, cause=order.cause, by=order.by, answer=answer, lost_s=lost_s(now, now_s)
     )

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from coda.lifecycle.failures import nodes_to_avoid
-from coda.lifecycle.state import Progress, Situation, Step, deletable
-from coda.model.job import Phase, PlacementState
+from coda.lifecycle.state import TEMPLATE_REFUSED, Progress, Situation, Step, deletable
+from coda.model.job import FINISHED, Phase, PlacementState
+from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 
+MESSAGE_LIMIT = 1000
+"""Characters of a message. Our choice: people read it in a column of a table."""
 LAUNCHED = "Launched"
 """The reason of a gang whose pods all exist."""
 STARTING = "Starting"
@@ -28,22 +31,25 @@ def suspend(now: Situation) -> Step:
         not_before_s=0.0,
         in_a_row=0,
         succeeded=frozenset(),
+        trial=_paused(now.progress),
         reason="Suspended",
         message="spec.suspend is true",
     )
     return Step(progress=suspended, delete=deletable(now.pods))
 
 
-def accept_again(now: Situation) -> Step:
+def accept_again(now: Situation, now_s: float) -> Step:
     """Accept an edit of a waiting job.
 
     A released placement may have led to pods that are not seen yet: a new attempt separates them from the next one."""
     placement = now.placement
     is_current = placement is not None and placement.attempt >= now.progress.attempt
     released = placement is not None and is_current and placement.state is PlacementState.RELEASED
+    attempt = now.progress.attempt + (1 if released else 0)
     taken = replace(
         now.progress,
-        attempt=now.progress.attempt + (1 if released else 0),
+        attempt=attempt,
+        trial=next_trial(now.progress.trial, attempt, now_s, is_asked=now.wants_trial),
         succeeded=frozenset(),
         in_a_row=0,
         not_before_s=0.0,
@@ -56,16 +62,24 @@ def accept_again(now: Situation) -> Step:
 
 
 def enqueue(now: Situation, now_s: float, *, attempt: int, not_before_s: float, reason: str, message: str) -> Step:
-    """Wait for a placement of `attempt`, from now on; the job keeps its place in the queue."""
+    """Wait for a placement of `attempt`, from now on; the job keeps its place in the queue.
+
+    After a trial it waits since it was queued: the one GPU was not what it waits for."""
+    progress = now.progress
+    was_tried = progress.is_tried and progress.phase is not Phase.SUSPENDED
+    if is_tried(progress.trial, attempt) and progress.trial is not None and not progress.trial.is_open:
+        attempt += 1  # what came of the trial is known: this is the gang
     queued = replace(
-        now.progress,
+        progress,
         phase=Phase.QUEUED,
         attempt=attempt,
         generation=now.generation,
-        queued_s=now.progress.queued_s or now_s,
-        waiting_s=now_s,
+        queued_s=progress.queued_s or now_s,
+        waiting_s=(progress.waiting_s or now_s) if was_tried else now_s,
         not_before_s=not_before_s,
         launch_s=0.0,
+        start_s=0.0 if was_tried else progress.start_s,
+        trial=next_trial(progress.trial, attempt, now_s, is_asked=now.wants_trial),
         avoid=nodes_to_avoid(now, now_s),
         reason=reason,
         message=message,
@@ -88,11 +102,69 @@ def all_bound(now: Situation) -> Progress:
 
 
 def with_served(step: Step, now: Situation, now_s: float) -> Step:
-    """Count how long the attempt held its GPUs, if this step ends it. Whole seconds: so it is written as it is."""
+    """Count how long the attempt held its GPUs, if this step ends it. Whole seconds: so it is written as it is.
+
+    A trial counts for itself: it did none of the job's work."""
     if not now.progress.launch_s or step.progress.launch_s:
         return step
+    if now.progress.is_tried:
+        return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, now_s))
     served_s = now.progress.served_s + max(0, int(now_s - now.progress.launch_s))
     return replace(step, progress=replace(step.progress, served_s=served_s))
+
+
+def end_trial(now: Situation, outcome: TrialOutcome, message: str) -> Step:
+    """End the trial with what came of it: once its pod is gone, the gang is queued. No back-off: it was no failure."""
+    assert now.progress.trial is not None
+    ended = replace(
+        now.progress,
+        phase=Phase.RESTARTING,
+        not_before_s=0.0,
+        trial=replace(now.progress.trial, outcome=outcome, message=message),
+        reason=f"Trial{outcome.value}",
+        message=trial_text(message),
+    )
+    return Step(progress=ended, delete=deletable(now.pods))
+
+
+def skip_trial(now: Situation, now_s: float) -> Step | None:
+    """Queue the gang without a trial, if that got no GPU in time; None: it may still wait, or there is none.
+
+    A new attempt: nothing that the planner decides for the trial meanwhile counts for the gang."""
+    progress, wait_s = now.progress, now.terms.trial.wait_s
+    trial = progress.trial
+    if trial is None or not progress.is_tried or not trial.is_open or now_s < trial.since_s + wait_s:
+        return None
+    message = f"no GPU was free for it within {wait_s:g} s; the gang waits untried"
+    skipped = replace(progress, trial=replace(trial, outcome=TrialOutcome.SKIPPED, message=message))
+    reason = f"Trial{TrialOutcome.SKIPPED.value}"
+    return enqueue(
+        replace(now, progress=skipped),
+        now_s,
+        attempt=progress.attempt + 1,
+        not_before_s=progress.not_before_s,
+        reason=reason,
+        message=trial_text(message),
+    )
+
+
+def trial_text(message: str) -> str:
+    """Return what is said of a trial as the message of its job."""
+    return f"trial on one GPU: {message}"
+
+
+def with_trial_time(progress: Progress, launch_s: float, now_s: float) -> Progress:
+    """Add how long a trial that began at `launch_s` had its GPU."""
+    if progress.trial is None or not launch_s:
+        return progress
+    held_s = progress.trial.held_s + max(0, int(now_s - launch_s))
+    return replace(progress, trial=replace(progress.trial, held_s=held_s))
+
+
+def _paused(progress: Progress) -> TrialRun | None:
+    """The trial of a job that is suspended: it waits anew afterwards."""
+    trial = progress.trial
+    return trial if trial is None or not trial.is_open else replace(trial, since_s=0.0)
 
 
 def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> Step:
@@ -126,3 +198,37 @@ def after_acceptance(
     if not edited or size_before is None or not is_enlarged(size_before, size):
         return after
     return replace(after, queued_s=now_s, waiting_s=now_s)
+
+
+def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
+    """Return the progress of a job whose dry run failed for good: it has failed until its template is edited."""
+    refused = replace(
+        progress,
+        phase=Phase.FAILED,
+        generation=generation,
+        completion_s=now_s,
+        reason=TEMPLATE_REFUSED,
+        message=message,
+    )
+    return in_short(refused)
+
+
+def is_refused_for_good(progress: Progress) -> bool:
+    """True if a refusal of its template ends the job until it is edited.
+
+    Not between two attempts: the template was accepted before, so a policy may have changed, or fail for a while."""
+    return progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
+
+
+def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
+    """Return the progress of a job that its surroundings do not admit now: only what is said of it changes.
+
+    Its phase stays, and the generation that was accepted last. A finished job keeps the reason of its end."""
+    return progress if progress.phase in FINISHED else in_short(replace(progress, reason=reason, message=message))
+
+
+def in_short(progress: Progress) -> Progress:
+    """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
+    message = progress.message
+    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+    return replace(progress, message=short)

@@ -39,6 +39,7 @@ from coda_kube.objects.pods.cpu_job import (
 )
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.stops import saved_s_from_json, stop_from_json
+from coda_kube.objects.pods.trial_spec import spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
@@ -227,7 +228,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
 
     None until the operator has accepted it. A suspended or deleted job reads as SUSPENDED: only its live pods count. A
     job edited in the queue has its new generation, which voids its placement."""
-    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    metadata, spec, status = item["metadata"], spec_of_attempt(item), item.get("status") or {}
     if not (request := status.get("request")) or not status.get("phase"):
         return None
     phase, attempt = _phase(metadata, spec, status), int(status.get("attempt") or 1)

@@ -10,6 +10,7 @@ from coda.allocator import Tuning
 from coda.allocator.tuning import TuningInput
 from coda.errors import InvalidInput
 from coda.model import Phase
+from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, tuning_from_json
 
@@ -42,7 +43,9 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     placement = status.get("placement") or {}
     runs = status.get("phase") == Phase.RUNNING.value and not metadata.get("deletionTimestamp")
-    if not runs or not placement or spec.get("cpusPerReplica") != AUTO or not spec.get("gpusPerReplica"):
+    if not runs or not placement or runs_trial(status):  # a trial is too short, and of another size
+        return None
+    if spec.get("cpusPerReplica") != AUTO or not spec.get("gpusPerReplica"):
         return None
     attempt = int(placement["attempt"])
     resize = resize_from_json(status)

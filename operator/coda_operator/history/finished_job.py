@@ -10,7 +10,9 @@ from coda.errors import InvalidInput
 from coda.history import Ending, FinishedJob
 from coda.history.record import RECORDED_REASON_CHARACTERS
 from coda.history.time_spent import Split, StatusTimes, TimeSpent, split_of
+from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase
+from coda.model.trial_run import TrialOutcome
 from coda_kube.objects.pods.users import LONGEST, user_from_json
 from coda_kube.objects.tuning_status import tuning_from_json
 from coda_operator.view import JobRecord
@@ -30,13 +32,13 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     ended_s = (progress.completion_s if has_ended else 0.0) or now_s
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
-        launched_s=progress.launch_s,
-        started_s=progress.start_s,
+        launched_s=0.0 if progress.is_tried else progress.launch_s,
+        started_s=0.0 if progress.is_tried else progress.start_s,
         ended_s=float(int(ended_s)) if spent is not None else ended_s,  # an account has whole seconds
     )
     split = split_of(spent, times)
     tuning = _tuning(job)
-    cores_given = (status.get("cores") or 0) // spec["replicas"]
+    cores_given = (status.get("cores") or 0) // (1 if progress.is_tried else spec["replicas"])
     gpus = spec["replicas"] * spec["gpusPerReplica"]
     return FinishedJob(
         uid=job.uid,
@@ -63,7 +65,26 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         idle_gpu_s=_idle_gpu_s(tuning, cores_given, gpus, split),
         failures=progress.failures,
         lost_s=progress.lost_s,
+        trial=_trial_outcome(progress, times.ended_s),
+        trial_s=_trial_s(progress, times.ended_s),
     )
+
+
+def _trial_outcome(progress: Progress, ended_s: float) -> str:
+    """What came of its trial; UNCLEAR if the job went while that ran, empty if it had none or never began it."""
+    trial = progress.trial
+    if trial is None or (trial.is_open and not _trial_s(progress, ended_s)):
+        return ""
+    return (trial.outcome or TrialOutcome.UNCLEAR).value
+
+
+def _trial_s(progress: Progress, ended_s: float) -> float:
+    """Seconds that its trial had its GPU, also of a job that goes while it runs."""
+    trial = progress.trial
+    if trial is None:
+        return 0.0
+    is_under_way = trial.is_open and progress.is_tried and progress.launch_s > 0
+    return trial.held_s + (max(0.0, ended_s - progress.launch_s) if is_under_way else 0.0)
 
 
 def _ending(phase: Phase | None) -> Ending:

@@ -31,6 +31,8 @@ FINISHED_JOBS = Table(
     Column("idle_gpu_s", Float(53)),
     Column("failures", Integer, nullable=False),
     Column("lost_s", Float(53), nullable=False, server_default="0"),
+    Column("trial", String(16), nullable=False, server_default=""),  # empty: none
+    Column("trial_s", Float(53), nullable=False, server_default="0"),
     Column("owner", String(256), nullable=False, server_default=""),  # empty: the namespace
     Index("finished_jobs_by_end", "ended_s"),
     Index("finished_jobs_by_owner", "namespace", "ended_s"),

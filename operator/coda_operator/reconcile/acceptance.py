@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coda.allocator import start_cores
-from coda.allocator.memory_growth import RankMemory
+from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
+from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, terms_with_volumes
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_to_wait
 from coda_operator.reconcile.pod_spec import probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
 
 CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
@@ -41,19 +43,21 @@ class NotAdmitted:
 class Acceptor:
     """Makes `status.request` from a job's template."""
 
-    def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterView, requests: RequestSlots, trial_nodes: Mapping[str, str]
+    ) -> None:
+        self._trial_nodes = trial_nodes
         self._client = client
         self._cluster = cluster
         self._requests = requests
 
-    async def request_of(
-        self, job: JobRecord, attempt: int, memory: RankMemory | None
-    ) -> Json | TemplateRefused | NotAdmitted:
-        """Return what one rank requests once admitted. Raises Outage, or Rejected if nothing was judged.
+    async def request_of(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
+        """Return what one rank of this attempt requests once admitted. Raises Outage; Rejected if nothing was judged.
 
         Without an admitted pod there is no request: what the template says is not judged, capped or completed."""
-        cores = self._cores(job)
-        probe = probe_pod(job.json, attempt=attempt, cores=cores, memory=memory)
+        asked = job_for(job.json, wanted, self._trial_nodes)
+        cores = self._cores(job, asked)
+        probe = probe_pod(asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory)
         try:
             async with self._requests.reading():
                 admitted = await self._client.create(
@@ -106,16 +110,16 @@ class Acceptor:
         except NotFound:
             return None
 
-    def _cores(self, job: JobRecord) -> int:
+    def _cores(self, job: JobRecord, asked: Json) -> int:
         """Return the cores of the spec; else as tuned by the job or its owner's jobs; else by category and hints."""
-        spec = job.json["spec"]
+        spec = asked["spec"]
         wanted = spec["cpusPerReplica"]
         if isinstance(wanted, int):
             return wanted
         gpus = spec["gpusPerReplica"]
         ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
         part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
-        learned = self._cluster.learned_cores.cores_for(job.json, ceiling_cores, part_cores)
+        learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
         return start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
 
 
@@ -150,4 +154,5 @@ def size_from_status(job: Json) -> GangSize | None:
     request, cores = status.get("request"), status.get("cores")
     if not request or not cores or not request.get("cpusPerReplica"):
         return None
-    return gang_size(job["spec"], cores // request["cpusPerReplica"], request)
+    replicas = status.get("gpus") or 0 if runs_trial(status) else cores // request["cpusPerReplica"]
+    return gang_size(job["spec"], replicas, request)

@@ -7,7 +7,7 @@ still the one that was decided on; otherwise no further pod is made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, r
 from coda_operator.reconcile.pod_endings import ANOTHER
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
 from coda_operator.reconcile.request_slots import Purpose, RequestSlots
+from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
 
 _NOT_SERVED: Final = "the server could not find the requested resource"
@@ -47,7 +48,10 @@ class PodRefused:
 class GangPods:
     """Writes the pods of gangs."""
 
-    def __init__(self, client: Client, cluster: ClusterView, requests: RequestSlots) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterView, requests: RequestSlots, trial_nodes: Mapping[str, str]
+    ) -> None:
+        self._trial_nodes = trial_nodes
         self._client = client
         self._cluster = cluster
         self._requests = requests
@@ -125,7 +129,8 @@ class GangPods:
 
     async def _create_pod(self, job: JobRecord, rank: int) -> None:
         assert job.placement is not None
-        pod = rank_pod(job.json, job.placement, rank, job.progress.memory)
+        asked = job_for(job.json, job.progress, self._trial_nodes)
+        pod = rank_pod(asked, job.placement, rank, job.progress.memory)
         name = pod["metadata"]["name"]
         try:
             created = await self._client.create(job.pods_path, pod)

@@ -27,8 +27,7 @@ from coda.lifecycle import (
 )
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
-from coda.lifecycle.steps import is_refused_for_good, not_admitted, template_refused
-from coda.lifecycle.transitions import after_acceptance
+from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
@@ -43,6 +42,7 @@ from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
 from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.trials import Trials
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
 
@@ -68,6 +68,7 @@ class Reconciler:
         *,
         clock: Callable[[], float] = time.time,
         rules: RuleBook | None = None,
+        trials: Trials | None = None,
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
@@ -77,8 +78,9 @@ class Reconciler:
         self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
         self._refusals_by_uid: dict[str, int] = {}  # dry runs in a row that the surroundings of a job refused
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
-        self._acceptor = Acceptor(client, cluster, requests)
-        self._gang = GangPods(client, cluster, requests)
+        self._trials = trials or Trials()
+        self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector)
+        self._gang = GangPods(client, cluster, requests, self._trials.node_selector)
         self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)
@@ -136,12 +138,15 @@ class Reconciler:
     def _with_waiting(self, job: JobRecord, progress: Progress, request: Json) -> Progress:
         """The progress with the waiting clock of a job that is accepted with this request."""
         size = gang_size(job.json["spec"], job.json["spec"]["replicas"], request)
+        if progress.is_tried:  # its place in the queue is the gang's: that counts, not the trial
+            size = size._replace(replicas=job.gpus)
         return after_acceptance(job.progress, progress, size_from_status(job.json), size, self._clock())
 
     async def _read(self, job: JobRecord) -> Situation:
         """Read what the step rests on: from the caches, and from the API server what they cannot prove."""
-        recorded = self._outbox.is_settled(job.uid, job.progress.attempt)
-        now = replace(self._cluster.situation(job), recorded=recorded)
+        if job.progress.phase is None:
+            await self._trials.known(job.json)
+        now = self._situation(job)
         evidence = evidence_needed(now, self._clock(), self._config)
         if evidence is None:
             return await self._with_diagnosis(job, now)
@@ -151,7 +156,16 @@ class Reconciler:
                 await self._cluster.read_pods_again(job)
             else:
                 epoch = await self._cluster.planner_epoch()
-        return await self._with_diagnosis(job, replace(self._cluster.situation(job, epoch=epoch), recorded=recorded))
+        return await self._with_diagnosis(job, self._situation(job, epoch=epoch))
+
+    def _situation(self, job: JobRecord, *, epoch: int | None = None) -> Situation:
+        """What the caches know of the job, its record and its trial."""
+        return replace(
+            self._cluster.situation(job, epoch=epoch),
+            recorded=self._outbox.is_settled(job.uid, job.progress.attempt),
+            wants_trial=self._trials.wants(job.json, job.progress.trial),
+            has_stepped=job.told.step is not None,
+        )
 
     async def _with_diagnosis(self, job: JobRecord, now: Situation) -> Situation:
         """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that."""
@@ -165,7 +179,7 @@ class Reconciler:
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""
-        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress.attempt, step.progress.memory))
+        asking = asyncio.ensure_future(self._acceptor.request_of(job, step.progress))
         try:
             return await self._writer.add_finalizer(job), await asking
         finally:

@@ -10,6 +10,7 @@ from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord, StopRecord
 from coda.model import FINISHED, Phase
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.trial_spec import trial_json
 from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
 from coda_kube.objects.tuning_status import resize_json
 from coda_operator.view.time_ledger import account_json
@@ -38,6 +39,7 @@ PASSING_FIELDS: Final = (
     "lostSeconds",
     "lostGPUSeconds",
     "delays",
+    "trial",
 )
 """The fields that a later status may lack. Each has a meaning while it is there: it must go, whoever else owns it."""
 
@@ -80,16 +82,22 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         status["succeededRanks"] = text_from_ranks(progress.succeeded)
     if request is not None:
         status["request"] = dict(request)
-        status["cores"] = spec["replicas"] * request["cpusPerReplica"]
-    if progress.memory is not None:
-        status["grownMemory"] = memory_json(progress.memory)
-    if progress.failure is not None:
-        status["failure"] = failure_json(progress.failure)
-    status |= _of_stops(progress, status["gpus"])
+        status["cores"] = (1 if progress.is_tried else spec["replicas"]) * request["cpusPerReplica"]
+    status |= _of_earlier_attempts(progress) | _of_stops(progress, status["gpus"])
     status |= {} if progress.spent is None else {"delays": account_json(progress.spent)}
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
         status["cores"] = spec["replicas"] * progress.resize.cores
+    return status
+
+
+def _of_earlier_attempts(progress: Progress) -> Json:
+    """What was learned from attempts that are over: trial, grown memory, failure."""
+    status: Json = {} if progress.trial is None else {"trial": trial_json(progress.trial)}
+    if progress.memory is not None:
+        status["grownMemory"] = memory_json(progress.memory)
+    if progress.failure is not None:
+        status["failure"] = failure_json(progress.failure)
     return status
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coda.allocator import Category, Hints
@@ -18,6 +18,7 @@ from coda_kube.job_progress import progress_from_json as training_progress_from_
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt, trial_from_json, trial_terms_from_json
 from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import resize_from_json
@@ -64,7 +65,12 @@ class JobRecord:
         """True if its cores are to be found, and no agent has begun with that in this attempt."""
         spec, tuning = self.json["spec"], (self.json.get("status") or {}).get("tuning") or {}
         is_auto = spec.get("cpusPerReplica") == AUTO and bool(spec.get("gpusPerReplica"))
-        return is_auto and tuning.get("attempt") != self.progress.attempt
+        return is_auto and not self.progress.is_tried and tuning.get("attempt") != self.progress.attempt
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang, also while its trial runs."""
+        return int(self.json["spec"]["replicas"]) * int(self.json["spec"]["gpusPerReplica"])
 
     @property
     def told(self) -> TrainingProgress:
@@ -79,7 +85,7 @@ class JobRecord:
     @property
     def converged(self) -> str:
         """Why this attempt is to end by `spec.stopWhen`, in a clause; "" if it is not."""
-        return stop_text(self.json["spec"], self.json.get("status") or {}, self.progress.attempt)
+        return stop_text(spec_of_attempt(self.json), self.json.get("status") or {}, self.progress.attempt)
 
 
 def record_from_json(key: str, job: Json) -> JobRecord:
@@ -87,6 +93,10 @@ def record_from_json(key: str, job: Json) -> JobRecord:
     metadata = job["metadata"]
     spec = job["spec"]
     status = job.get("status") or {}
+    terms = terms_from_json(spec_of_attempt(job))
+    if runs_trial(status):  # its deadlines are those of the trial
+        start_s = min(terms.start_deadline_s, terms.trial.wait_s)
+        terms = replace(terms, active_deadline_s=None, start_deadline_s=start_s)
     return JobRecord(
         json=job,
         key=key,
@@ -98,7 +108,7 @@ def record_from_json(key: str, job: Json) -> JobRecord:
         deleted_s=seconds_from_time(metadata.get("deletionTimestamp")),
         is_orphaning="deletionTimestamp" in metadata and _ORPHAN in (metadata.get("finalizers") or ()),
         generation=metadata["generation"],
-        terms=terms_from_json(spec),
+        terms=terms,
         category=category_from_json(spec),
         hints=hints_from_json(spec),
         progress=progress_from_json(status),
@@ -119,6 +129,7 @@ def terms_from_json(spec: Item) -> Terms:
         grow_memory_to_bytes=whole_from_quantity(spec.get("growMemoryTo") or 0),
         waits_for_nodes=spec.get("onNodeLoss") == "Wait",
         resumable=bool(spec.get("resumable")),
+        trial=trial_terms_from_json(spec),
     )
 
 
@@ -176,6 +187,7 @@ def progress_from_json(status: Item) -> Progress:
         stopped=stop_record_from_json(status.get("lastStop")),
         lost_s=float(status.get("lostSeconds") or 0),
         spent=readable_account(status),
+        trial=trial_from_json(status),
     )
 
 

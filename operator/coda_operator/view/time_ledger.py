@@ -18,6 +18,7 @@ from coda.history.time_spent import Doing, TimeSpent, begun, counted, moved_on
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase, PlacementState
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 
 Item = Mapping[str, Any]
@@ -52,7 +53,7 @@ class TimeLedger:
         if name is None or name in _FINISHED:
             return
         phase = Phase(name)
-        doing, cause = doing_in(phase), _cause(phase, status)
+        doing, cause = _doing(phase, status, is_tried=runs_trial(status))
         written, known = readable_account(status), self._by_uid.get(uid)
         if known is None:
             known = written or begun(doing, cause, now_s)
@@ -75,7 +76,7 @@ class TimeLedger:
         due_s = self.due_s(uid)
         if after == before and (due_s is None or now_s < due_s):
             return before.spent
-        doing, cause = doing_in(after.phase), _cause(after.phase, status)
+        doing, cause = _doing(after.phase, status, is_tried=after.is_tried)
         known = self._by_uid.get(uid) or before.spent or begun(doing, cause, after.queued_s or now_s)
         found = moved_on(known, doing, cause, _moment_s(before, after, now_s))
         if found == before.spent:
@@ -163,6 +164,13 @@ def readable_account(status: Item) -> TimeSpent | None:
 
 def _is_as(spent: TimeSpent, doing: Doing, cause: DelayCause) -> bool:
     return spent.doing is doing and (doing is not Doing.WAITING or spent.cause is cause)
+
+
+def _doing(phase: Phase, status: Item, *, is_tried: bool) -> tuple[Doing, DelayCause]:
+    """What a job does with its time, and what its wait is booked as. While its trial runs, the gang has no GPU yet."""
+    if is_tried and phase in _HOLDING:
+        return Doing.WAITING, DelayCause.TRIAL
+    return doing_in(phase), _cause(phase, status)
 
 
 def _cause(phase: Phase, status: Item) -> DelayCause:

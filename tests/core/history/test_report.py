@@ -217,6 +217,16 @@ def test_every_job_counts_once_in_each_table(drawn: list[tuple[int, float, float
     assert sum(row.gpu_s for row in found.sizes) == pytest.approx(found.gpu_s)
 
 
+def test_trials_are_counted_with_what_they_cost_and_saved() -> None:
+    """A gang of 32 GPUs that fails after 100 s holds them for 3200 GPU-seconds; its trial held one."""
+    gangs = [job(gpus_per_replica=32, trial=outcome, trial_s=100.0) for outcome in ("Passed", "Failed", "Passed")]
+    rows = report([*gangs, job()]).trials
+    assert [(row.outcome, row.jobs, row.trial_gpu_s, row.saved_gpu_s) for row in rows] == [
+        ("Passed", 2, 200.0, 0.0),
+        ("Failed", 1, 100.0, 3100.0),
+    ]
+
+
 @pytest.mark.parametrize(("gpus", "size"), [(1, "1 GPU"), (2, "2-4 GPUs"), (8, "5-8 GPUs"), (9, "more than 8 GPUs")])
 def test_sizes(gpus: int, size: str) -> None:
     assert size_of(gpus) == size

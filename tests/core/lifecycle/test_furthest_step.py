@@ -8,7 +8,8 @@ import pytest
 
 from coda.lifecycle import TEMPLATE_REFUSED, PodState, Situation, Terms, furthest_step, step_refused
 from coda.lifecycle.event_rules import is_passing
-from coda.lifecycle.steps import MESSAGE_LIMIT, next_step, template_refused
+from coda.lifecycle.steps import next_step
+from coda.lifecycle.transitions import MESSAGE_LIMIT, template_refused
 from coda.model import Phase, Placement, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 

@@ -12,6 +12,7 @@ from coda.lifecycle.state import lacks_its_record
 from coda.lifecycle.steps import NEXT, next_step
 from coda.model import FINISHED, JobId, Phase, PlacementState
 from coda.model.job import StopCause, StopOrder
+from coda.model.trial_run import TrialOutcome, TrialRun
 from tests.core.gangs import CONFIG, NOW_S, plan
 
 ORDER = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=NOW_S - 3)
@@ -60,6 +61,15 @@ situations = st.builds(
         start_s=st.sampled_from([0.0, 995.0]),
         reason=st.sampled_from(["", TEMPLATE_REFUSED]),
         stop_due_s=st.sampled_from([0.0, 0.0, NOW_S - 1, NOW_S + 5, NOW_S + 5000]),
+        trial=st.one_of(
+            st.none(),
+            st.builds(
+                TrialRun,
+                attempt=st.integers(1, 2),
+                since_s=st.sampled_from([0.0, 600.0, 990.0]),
+                outcome=st.sampled_from([None, None, *TrialOutcome]),
+            ),
+        ),
     ),
     held=st.sampled_from([True, True, False]),
     recorded=st.booleans(),
@@ -83,6 +93,8 @@ situations = st.builds(
     answered=st.sampled_from(["", "", "p0", "p1"]),
     saved_s=st.sampled_from([0.0, 995.0, 2000.0]),
     is_done=st.booleans(),
+    wants_trial=st.booleans(),
+    has_stepped=st.booleans(),
 )
 
 

@@ -71,3 +71,26 @@ def test_a_job_that_is_deleted_while_it_runs_ended_now() -> None:
 def test_a_reason_that_no_column_takes_is_cut() -> None:
     kept = finished_job(job("Failed", reason="nul\0" + "x" * 1000), None, BEGAN_S)
     assert kept.reason == "nul" + "x" * 125
+
+
+TRIAL = {"attempt": 2, "since": TIME, "outcome": "Failed", "seconds": 40, "message": "it failed"}
+
+
+def test_what_came_of_its_trial_is_kept_and_none_of_it_counts_as_time_with_the_gang() -> None:
+    """It failed in its trial: the whole time is a wait, also for an operator that saw nothing of it."""
+    failed = job("Failed", reason="TrialFailed", trial=TRIAL, cores=4, launchTime=TIME, startTime=TIME)
+    for spent in (
+        None,
+        moved_on(begun(Doing.WAITING, DelayCause.GPUS, BEGAN_S), Doing.WAITING, DelayCause.TRIAL, BEGAN_S + 900.0),
+    ):
+        kept = finished_job(failed, spent, BEGAN_S + 5000)
+        assert (kept.held_s, kept.run_s, kept.started_s, kept.cores_given) == (0.0, 0.0, 0.0, 4)
+        assert (kept.trial, kept.trial_s, kept.trial_saved_gpu_s) == ("Failed", 40.0, 40.0 * 31)
+
+
+def test_a_job_deleted_while_its_trial_runs_pays_for_it_until_then() -> None:
+    under_way = {"attempt": 2, "since": TIME}
+    kept = finished_job(job("Running", trial=under_way, launchTime=TIME), None, BEGAN_S + 70)
+    assert (kept.trial, kept.trial_s, kept.held_s, kept.trial_saved_gpu_s) == ("Unclear", 70.0, 0.0, 0.0)
+    waiting = finished_job(job("Queued", trial=under_way, launchTime=None), None, BEGAN_S + 70)
+    assert (waiting.trial, waiting.trial_s) == ("", 0.0)
