@@ -21,6 +21,7 @@
 #   bench                     everything that has a budget, measured: a table, also in docs/benchmarks.md (BENCH="--quick")
 #   results                   every simulation of docs/results.md, its tables and plots: TRACES=folder JOBS=2 ONLY=month QUICK=1
 #   docs                      the documentation as a site, in site/
+#   dashboard-pictures        every panel of every dashboard, drawn with the demo's data (docs/metrics.md)
 #   chart dashboards picture reference lock images clean   the chart's copies and dashboards, the pictures, docs/reference, the lock files, the images, none of it
 
 PYTHON ?= python3
@@ -56,7 +57,7 @@ E2E_TESTS = $(E2E_LONG) $(filter-out $(E2E_LONG) tests/realnode/%,$(sort \
 # Every program that a test starts would else compile all of its modules again, and every worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: framework torch demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
+.PHONY: dashboard-pictures framework torch demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
 demo: kube
 	$(BIN)/coda demo
@@ -203,6 +204,10 @@ dashboards: $(READY)
 picture:
 	$(PYTHON) docs/architecture.py
 	$(PYTHON) docs/concepts.py
+
+# While the story of `coda demo` is told, about four minutes. Look at them afterwards.
+dashboard-pictures: kube prometheus
+	$(BIN)/python -m tests.monitoring.pictures
 
 reference: $(READY)
 	$(BIN)/python -m docs.reference_pages

@@ -23,6 +23,8 @@ _WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.
 _MOST_REASONS = 64  # kubelets and controllers write some of them, in their own words
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 _NEW = "New"  # not accepted yet
+_ENDS_OF_AN_ALERT = ("BindDeadlineExceeded", "StartDeadlineExceeded", "Unschedulable")
+"""From the start on they are 0: many gangs that end at once are no increase of a series that begins with them."""
 
 
 class Metrics:
@@ -73,6 +75,8 @@ class Metrics:
             registry=registry,
         )
         self._reasons: set[str] = set()
+        for reason in _ENDS_OF_AN_ALERT:
+            self._attempts_ended.labels(self._bounded(reason))
         self._wait_s = Histogram(
             "coda_job_wait_seconds",
             "From the begin of a job's wait to the launch of its pods, once for each attempt",

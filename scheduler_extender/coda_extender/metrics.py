@@ -15,6 +15,7 @@ from coda.model.job import StopCause
 _PAGE_BYTES: Final = resource.getpagesize()
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _REASON_S = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+_PROCESS_ENDS = ("hung", "died", "error", "garbage")  # of a planner process
 _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -30,6 +31,8 @@ class Metrics:
             self.waiting_jobs.labels(code.value)
         for cause in StopCause:
             self.stops.labels(cause.value)
+        for end in _PROCESS_ENDS:  # a series that begins with its first loss shows Prometheus no increase
+            self.planner_processes_lost.labels(end)
 
     def _define_answers(self, registry: CollectorRegistry) -> None:
         self.filter_s = Histogram(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coda_kube.api.client import Client
+from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from tests.e2e.jobs import job_json, submit
 
@@ -26,10 +27,18 @@ class Scene:
     user: Client
     admin: Client
     number: Iterator[int] = field(default_factory=itertools.count)
+    submitted: list[str] = field(default_factory=list)
 
     async def submit(self, name: str, **more: object) -> str:
         """A job with another name than all before."""
-        return await submit(self.user, job_json(f"{name}-{next(self.number)}", **more))  # type: ignore[arg-type]
+        job = await submit(self.user, job_json(f"{name}-{next(self.number)}", **more))  # type: ignore[arg-type]
+        self.submitted.append(job)
+        return job
+
+    async def clear(self) -> None:
+        """Delete all its jobs: what waits for the whole cluster would keep others from running."""
+        while self.submitted:
+            await self.user.delete(job_path(self.submitted.pop()))
 
     def extenders(self) -> list[str]:
         """All replicas."""
@@ -81,6 +90,16 @@ def send(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def extender_pids(scene: Scene) -> list[int]:
+    """The processes of all replicas of the extender."""
+    return [scene.pid(part) for part in scene.extenders()]
+
+
+def planners(scene: Scene) -> list[int]:
+    """The processes that decide."""
+    return [pid for parent in extender_pids(scene) for pid in children(parent, "coda_extender.planner_process")]
+
+
 @asynccontextmanager
 async def no_planner(scene: Scene) -> AsyncIterator[None]:
     async with killed(scene, *scene.extenders()):
@@ -103,8 +122,7 @@ async def planner_process_dies(scene: Scene) -> AsyncIterator[None]:
     """As where the kernel ends it for want of memory. It is missed when there is something to decide."""
 
     async def kill() -> None:
-        for part in scene.extenders():
-            send(children(scene.pid(part), "coda_extender.planner_process"), signal.SIGKILL)
+        send(planners(scene), signal.SIGKILL)
         await scene.submit("decided", run_s=0.1)
         await asyncio.sleep(2)
 

@@ -99,8 +99,9 @@ def configuration(cluster: LocalCluster, alerts: Path, interval_s: int) -> Json:
         for name, port in port_by_part.items()
     ]
     every = f"{interval_s}s"
+    judged = f"{min(interval_s, 2)}s"
     return {
-        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": judged},
         "rule_files": [str(alerts)],
         "scrape_configs": [{"job_name": "coda", "honor_labels": True, "static_configs": targets}],
     }
@@ -111,13 +112,14 @@ def parts(cluster: LocalCluster) -> list[str]:
     return [name for name in cluster.spec.names if name.startswith(("extender-", "operator-", "agent-"))]
 
 
-def in_less_time(rules: str, times: int) -> str:
-    """The alerts with every window and every `for` divided by `times`; thresholds stay as they are."""
+def in_less_time(rules: str, times: int, *, windows: bool = True) -> str:
+    """The alerts with every `for` divided by `times`, and with `windows` every window; thresholds stay as they are."""
 
     def shorter(match: re.Match[str]) -> str:
         seconds = int(match["number"]) * _UNITS_S[match["unit"]] / times
         return f"{match['before']}{max(1, round(seconds))}s{match['after']}"
 
+    before = r"for: |\[" if windows else "for: "
     return re.sub(
-        r"(?P<before>for: |\[)(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|$)", shorter, rules, flags=re.MULTILINE
+        rf"(?P<before>{before})(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|$)", shorter, rules, flags=re.MULTILINE
     )

@@ -97,4 +97,4 @@ def test_reasons_in_the_words_of_others_are_bounded() -> None:
         shown.count_ends(Progress(phase=Phase.RUNNING), Progress(phase=Phase.FAILED, reason=f"Why{number}"))
     (family,) = (one for one in shown.registry.collect() if one.name == "coda_operator_attempts_ended")
     totals = {one.labels["reason"]: one.value for one in family.samples if one.name.endswith("_total")}
-    assert (len(totals), totals["Why0"], totals["Other"]) == (65, 1, 36)
+    assert (len(totals), totals["Why0"], totals["Other"]) == (65, 1, 39)

@@ -49,7 +49,7 @@ async def show_story(console: Console, *, keep: Keep | None) -> tuple[str, ...]:
         tell("The story begins. " + ("The search for cores takes the longest, about 90 s." if agents else ""))
         shown = _Shown(console)
         async with refereed(admin) as watched:
-            story = Story(user, admin, shown.act, partial(_wait_for_rounds, cluster), with_agents=agents > 0)
+            story = Story(user, admin, shown.act, partial(wait_for_rounds, cluster), with_agents=agents > 0)
             await story.tell()
         problems = [*story.untold]
         if watched.check is not None:
@@ -96,7 +96,7 @@ def _agents(tell: Callable[[str], None]) -> int:
     return 2
 
 
-async def _wait_for_rounds(cluster: LocalCluster, node: str, count: int) -> None:
+async def wait_for_rounds(cluster: LocalCluster, node: str, count: int) -> None:
     """Wait until the agent of a node has done so many more rounds of measuring than now."""
     number = [one.name for one in node_specs(cluster.spec.nodes, racks=cluster.spec.racks)].index(node)
     url = f"http://127.0.0.1:{cluster.ports[f'agent-{number}']}/metrics"

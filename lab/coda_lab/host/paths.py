@@ -47,6 +47,11 @@ def helm_module() -> Path:
     return _shipped("helm", Path("lab/helm"))
 
 
+def neighbours_module(name: str) -> Path:
+    """The Go module that pins a program of other people's clusters. Only a checkout has it: tests alone need it."""
+    return sources() / "lab" / "neighbours" / name
+
+
 def node_sources() -> Path:
     """The Go modules, the C program and the script that the real node is built from."""
     return _shipped("node", Path("lab/node"))

@@ -72,7 +72,9 @@ def kubernetes_version(module: Path) -> str:
 
 def pinned_version(module: Path, dependency: str) -> str:
     """The version of `dependency` that the Go module pins, such as v1.36.3."""
-    match = re.search(rf"^\s*{re.escape(dependency)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    match = re.search(
+        rf"^\s*(?:require )?{re.escape(dependency)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE
+    )
     if match is None:
         raise LabFailure(f"{module / 'go.mod'} requires no {dependency}: restore the file from the repository.")
     return match.group(1)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from coda_lab.experiments.fuzz.hostile_requests import hostile_requests
-from coda_lab.experiments.fuzz.report import Options, Outcome
+from coda_lab.experiments.fuzz.report import PARTS, WARM_UP, Options, Outcome
 from coda_lab.experiments.fuzz.sender import PATIENCE_S, Sender
 from coda_lab.host.client_tls import client_context
 from coda_lab.host.processes import dies_with, python_command, python_path
@@ -47,9 +47,10 @@ async def attack(cluster: LocalCluster, options: Options, tell: Tell) -> Outcome
     assert process is not None
     requests = hostile_requests(options.seed, options.count)
     warm_up = min(options.count, max(_LEAST_WARM_UP, int(options.count * _WARM_UP_SHARE)))
+    shares = {name: (options.count - warm_up + place) // len(PARTS) for place, name in enumerate(PARTS)}
     async with _honest(cluster, outcome, "quiet"):
         await asyncio.sleep(_QUIET_S)
-    for part, many in (("warm-up", warm_up), ("rest", options.count - warm_up)):
+    for part, many in {WARM_UP: warm_up, **shares}.items():
         tell(f"{part}: {many} requests, {options.connections} connections held")
         async with _honest(cluster, outcome, part), _held(outcome):
             began_s = time.monotonic()
