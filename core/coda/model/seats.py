@@ -1,0 +1,88 @@
+"""Seats: how an opportunistic rank asks for a GPU that others use too, and how its job counts.
+
+A node offers a resource for each of its GPUs, `coda.scheduler/gpu-<index>`, as many as may share it. A pod that asks
+for one of these gets that GPU; the kubelet knows no other way to say which (docs/gpu-sharing.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from coda.model.job import FINISHED, Job, Placement, SharingWish
+from coda.model.live_placement import live_placement
+from coda.model.resources import Resources
+
+SEAT: Final = "coda.scheduler/gpu-"
+"""Begins the names of seats, in `Resources.other`; the index of the GPU follows."""
+
+_WHOLE_GPUS: Final = "requests.nvidia.com/gpu"  # the key of a ResourceQuota that no seat counts for
+
+
+def seat_name(gpu: int) -> str:
+    """Return the resource of the seats on the GPU with this index."""
+    return f"{SEAT}{gpu}"
+
+
+def seats_offered(allocatable: Resources) -> dict[int, int]:
+    """Return the seats of each GPU by its index, in order. Names that are no index, and GPUs without seats, are out."""
+    seats = {name[len(SEAT) :]: count for name, count in allocatable.other.items() if name.startswith(SEAT) and count}
+    return {gpu: seats[str(gpu)] for gpu in sorted(int(text) for text in seats if _is_index(text))}
+
+
+def placement_on_seats(job: Job) -> Placement | None:
+    """Return the placement of the job's attempt if its ranks have seats, whether it counts still or not."""
+    placement = job.placement
+    is_over = placement is None or not placement.gpus or placement.attempt != job.attempt or job.phase in FINISHED
+    return None if is_over else placement
+
+
+def is_sharer(job: Job) -> bool:
+    """True for a job that has seats, or may have nothing else."""
+    return job.sharing is SharingWish.OPPORTUNISTIC or placement_on_seats(job) is not None
+
+
+def can_have_seats(job: Job) -> bool:
+    """True if the job allows seats, and each rank asks for one GPU: a seat is on one."""
+    return job.sharing in (SharingWish.OPPORTUNISTIC, SharingWish.AUTO) and job.request.gpus == 1
+
+
+def as_sharer(job: Job) -> Job:
+    """Return the job as it counts on seats: without GPUs of its own, and with the cores it starts with."""
+    return replace(
+        job,
+        request=replace(job.request, gpus=0),
+        quota={key: amount for key, amount in job.quota.items() if key != _WHOLE_GPUS},
+        wish=None,
+        tunable=False,
+    )
+
+
+def in_its_class(job: Job) -> Job:
+    """Return a job as its object describes it, or `as_sharer` if its placement gives it seats."""
+    return job if placement_on_seats(job) is None else as_sharer(job)
+
+
+def seated_ranks(job: Job) -> Iterator[tuple[int, str, int]]:
+    """Yield each rank that takes a seat, or will: its number, its node and the GPU.
+
+    Of a placement that counts no more, those whose pods are still there."""
+    placement = placement_on_seats(job)
+    if placement is None:
+        return
+    is_live = live_placement(job) is not None
+    for rank, (node, gpu) in enumerate(zip(placement.nodes, placement.gpus, strict=False)):
+        if rank not in job.gone and (is_live or rank in job.bound or rank in job.unbound):
+            yield rank, node, gpu
+
+
+def seats_of(placement: Placement) -> Mapping[tuple[str, int], int]:
+    """Return how many ranks have a seat on each GPU, by node and index."""
+    seats: dict[tuple[str, int], int] = {}
+    for place in zip(placement.nodes, placement.gpus, strict=False):
+        seats[place] = seats.get(place, 0) + 1
+    return seats
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 4 and str(int(text)) == text
