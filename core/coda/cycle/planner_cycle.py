@@ -153,7 +153,8 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
     world, others = snapshot.world, without_sharers(snapshot.world)
     free = _with_foreign(replace(others, in_flight={}), snapshot.foreign)
     decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
-    decision = with_sharers(decision, _with_foreign(world, snapshot.foreign), config, snapshot.now_s)
+    if config.shares_gpus or others is not world:
+        decision = with_sharers(decision, _with_foreign(world, snapshot.foreign), config, snapshot.now_s)
     reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]

@@ -36,10 +36,21 @@ _CAUSES: Final[Mapping[DelayCause, tuple[WaitCode, ...]]] = {
         WaitCode.INSUFFICIENT_PODS,
         WaitCode.INSUFFICIENT_RESOURCES,
         WaitCode.RECLAIM_DELAYED,
+        WaitCode.SEATS_TAKEN,
+        WaitCode.GPU_MEMORY_TAKEN,
+        WaitCode.GPUS_NOT_KNOWN,
+        WaitCode.GPUS_TOO_BUSY,
     ),
     DelayCause.LOCALITY: (WaitCode.NO_DOMAIN_FITS, WaitCode.WAITS_FOR_LOCALITY),
     DelayCause.QUOTA: (WaitCode.QUOTA_EXCEEDED,),
-    DelayCause.HOLD: (WaitCode.NO_MATCHING_NODE, WaitCode.NEVER_FITS, WaitCode.UNKNOWN_LEVEL, WaitCode.EDITED),
+    DelayCause.HOLD: (
+        WaitCode.NO_MATCHING_NODE,
+        WaitCode.NEVER_FITS,
+        WaitCode.UNKNOWN_LEVEL,
+        WaitCode.EDITED,
+        WaitCode.SHARING_OFF,
+        WaitCode.NO_SEATS,
+    ),
     DelayCause.RESTART: (WaitCode.ROLLING_BACK, WaitCode.BACKING_OFF),
 }
 

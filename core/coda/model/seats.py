@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from coda.model.job import FINISHED, Job, Placement, SharingWish
+from coda.model.job import FINISHED, Job, Phase, Placement, SharingWish
 from coda.model.live_placement import live_placement
 from coda.model.resources import Resources
 
@@ -33,13 +33,16 @@ def seats_offered(allocatable: Resources) -> dict[int, int]:
 def placement_on_seats(job: Job) -> Placement | None:
     """Return the placement of the job's attempt if its ranks have seats, whether it counts still or not."""
     placement = job.placement
-    is_over = placement is None or not placement.gpus or placement.attempt != job.attempt or job.phase in FINISHED
-    return None if is_over else placement
+    if placement is None or not placement.gpus or placement.attempt != job.attempt or job.phase in FINISHED:
+        return None
+    return None if job.phase is Phase.QUEUED and placement.generation != job.generation else placement
 
 
 def is_sharer(job: Job) -> bool:
-    """True for a job that has seats, or may have nothing else."""
-    return job.sharing is SharingWish.OPPORTUNISTIC or placement_on_seats(job) is not None
+    """True for a job that has seats, or has nothing and may have nothing else."""
+    if job.placement is not None and placement_on_seats(job) is not None:
+        return True
+    return job.sharing is SharingWish.OPPORTUNISTIC and live_placement(job) is None
 
 
 def can_have_seats(job: Job) -> bool:
