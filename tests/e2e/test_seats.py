@@ -97,17 +97,29 @@ async def test_a_guaranteed_job_gets_the_cores_of_opportunistic_ones_and_both_en
         await admin.delete(f"{TENANTS}/lab")
 
 
-async def test_an_auto_job_takes_a_seat_after_a_long_wait(admin: Client) -> None:
-    """All cores but few are held, and the GPU is asked for whole by nobody: only its quota of pods keeps it out."""
-    node = (await admin.list_pages("/api/v1/nodes"))["items"][0]["metadata"]["name"]
-    holder = await runs(admin, opportunistic("holder"))
-    auto = await submit(admin, opportunistic("auto", wish="Auto", run_s=None))
-    await wait_for_phase(admin, auto, "Running")
-    (pod,) = await pods_of(admin, auto)
-    assert (asks(pod), pod["spec"]["nodeName"]) == ({"nvidia.com/gpu": "1"}, node)
+async def test_an_auto_job_takes_a_seat_when_its_tenant_may_have_no_gpu(admin: Client) -> None:
+    tenant = {
+        "apiVersion": "coda.scheduler/v1alpha1",
+        "kind": "VirtualCluster",
+        "metadata": {"name": "poor"},
+        "spec": {"namespaces": ["default"], "quota": {"gpus": 0}, "mayBorrow": False},
+    }
+    await admin.create(TENANTS, tenant)
+    try:
+        await wait_for(admin, f"{TENANTS}/poor", lambda item: bool(item.get("status")))
+        auto = await runs(admin, opportunistic("auto", wish="Auto"))
+        (pod,) = await pods_of(admin, auto)
+        assert asks(pod) == {"coda.scheduler/gpu-0": "1"}
+        guaranteed = await submit(admin, job_json("guaranteed"))
+        await wait_for_pending(admin, guaranteed, "VirtualClusterFull")
+    finally:
+        await admin.delete(f"{TENANTS}/poor")
+
+
+async def test_where_whole_gpus_are_in_use_nobody_gets_a_seat_later(admin: Client) -> None:
+    await runs(admin, job_json("whole", run_s=None))
     late = await submit(admin, opportunistic("late"))
     await wait_for_pending(admin, late, "GPUsNotKnown")
-    assert (await admin.get(job_path(holder)))["status"]["attempt"] == 1
 
 
 async def test_an_opportunistic_rank_with_two_gpus_is_refused(admin: Client) -> None:

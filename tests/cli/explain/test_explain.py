@@ -239,7 +239,6 @@ def sharing(name: str, node: str, *gpus: int, **status: Any) -> Json:
 
 async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
     api = FakeApi()
-    everywhere = f"/apis/{API_VERSION}/trainingjobs"
     told = {"class": "Opportunistic", "expectedSpeed": 0.5}
     jobs = [
         sharing("rides", "n1", 0, sharing=told),
@@ -250,7 +249,6 @@ async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
     ]
     for job in jobs:
         api.set(JOBS, job)
-    api.lists[everywhere] = JOBS
     assert (await explained(api, "default", "rides")).sentences[1:] == (
         "It is opportunistic: it has 1 seat, on GPU 0 of n1. No quota is charged for it.",
         "It shares these with default/beside.",
