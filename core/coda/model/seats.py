@@ -5,7 +5,7 @@ for one of these gets that GPU; the kubelet knows no other way to say which (doc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -79,12 +79,11 @@ def seated_ranks(job: Job) -> Iterator[tuple[int, str, int]]:
             yield rank, node, gpu
 
 
-def seats_of(placement: Placement) -> Mapping[tuple[str, int], int]:
-    """Return how many ranks have a seat on each GPU, by node and index."""
-    seats: dict[tuple[str, int], int] = {}
-    for place in zip(placement.nodes, placement.gpus, strict=False):
-        seats[place] = seats.get(place, 0) + 1
-    return seats
+def request_of_rank(job: Job, placement: Placement, rank: int) -> Resources:
+    """Return what the pod of a rank asks for under this placement of the job: with its seat, if it has one."""
+    if not 0 <= rank < len(placement.gpus):
+        return job.request
+    return job.request + Resources(other={seat_name(placement.gpus[rank]): 1})
 
 
 def _is_index(text: str) -> bool:

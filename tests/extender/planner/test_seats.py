@@ -102,6 +102,20 @@ async def test_a_guaranteed_job_gets_the_cores_of_an_opportunistic_one(api: Fake
         assert one.count("coda_planner_stops_total", cause="Preempt") == 1
 
 
+async def test_the_filter_lets_a_rank_pass_with_its_own_seat_only(api: FakeApi) -> None:
+    api.set(NODES, seats("n2", gpus=2))
+    async with replica(api, policy=ON) as one:
+        api.set(JOBS, opportunistic("a"))
+        await api.until(lambda: state_of(api, "a") == "Released")
+        (node,), (gpu,), plan = (placement_of(api, "a")[name] for name in ("nodes", "gpus", "planId"))
+        for wanted, passes in ((gpu, True), (gpu + 1, False)):
+            pod = seat_pod("a", node, wanted, plan=plan)
+            del pod["spec"]["nodeName"]
+            assert (tuple(one.ask(pod, [node]).passed) == (node,)) is passes
+        whole = rank_json("a", 0, node, plan=plan, gpus=1)
+        assert tuple(one.ask(whole, [node]).passed) == ()
+
+
 def job_of(item: Json) -> Job:
     state = ClusterState()
     item["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
@@ -127,7 +141,7 @@ def test_no_tenant_is_charged_for_a_seat(phase: str) -> None:
         "spec": {"namespaces": ["default"], "quota": {"gpus": 1}},
     }
     state.on_virtual_cluster(None, tenant)
-    more = {"placement": placement("n1") | {"gpus": [0]}} if phase == "Running" else {}
+    more: dict[str, Any] = {"placement": placement("n1") | {"gpus": [0]}} if phase == "Running" else {}
     job = opportunistic("a", phase=phase, **more)
     job["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
     state.on_job(None, job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
@@ -19,6 +19,8 @@ from tests.strategies import NOW_S, worlds
 
 ON = PolicyConfig(shares_gpus=True, policy="coda", auto_wait_s=50.0)
 OFF = PolicyConfig(policy="coda")
+
+FEWER = settings(max_examples=50)  # each world is two or three cycles
 
 
 def cycle(of: World, config: PolicyConfig = ON) -> CycleResult:
@@ -92,11 +94,13 @@ def test_without_a_job_for_seats_nothing_changes(there: World) -> None:
     assert cycle(there, replace(ON, shares_gpus=True)) == cycle(there, replace(ON, shares_gpus=False))
 
 
+@FEWER
 @given(shared_worlds())
 def test_switched_off_no_job_gets_a_seat(there: World) -> None:
     assert not any(start.gpus for start in cycle(there, OFF).decision.starts)
 
 
+@FEWER
 @given(shared_worlds())
 def test_seats_memory_and_ownership_hold(there: World) -> None:
     result = cycle(there)
@@ -126,6 +130,7 @@ def test_seats_memory_and_ownership_hold(there: World) -> None:
         assert len({one.id for one in members}) == len(members), "ranks of one job have different GPUs"
 
 
+@FEWER
 @given(shared_worlds())
 def test_no_node_is_given_twice(there: World) -> None:
     """What starts fits, once those are gone who are stopped for it."""
@@ -138,6 +143,7 @@ def test_no_node_is_given_twice(there: World) -> None:
     assert all(amount.cpu_m >= 0 and amount.gpus >= 0 and amount.memory_bytes >= 0 for amount in free.values())
 
 
+@FEWER
 @given(shared_worlds(waiting=False))
 def test_the_others_get_what_they_would_get_alone(there: World) -> None:
     alone = world(there.nodes, [one for one in there.jobs if not is_sharer(one)])
@@ -145,6 +151,7 @@ def test_the_others_get_what_they_would_get_alone(there: World) -> None:
     assert (mine.starts, mine.refusals, mine.grants) == (theirs.starts, theirs.refusals, theirs.grants)
 
 
+@FEWER
 @given(shared_worlds())
 def test_every_waiting_job_starts_or_has_one_reason(there: World) -> None:
     decision = cycle(there).decision
@@ -152,6 +159,7 @@ def test_every_waiting_job_starts_or_has_one_reason(there: World) -> None:
     assert answered == Counter(one.id for one in there.jobs if one.placement is None)
 
 
+@FEWER
 @given(shared_worlds())
 def test_whoever_stops_holds_something_that_is_needed_there(there: World) -> None:
     decision = cycle(there).decision
@@ -165,6 +173,7 @@ def test_whoever_stops_holds_something_that_is_needed_there(there: World) -> Non
         }
 
 
+@FEWER
 @given(shared_worlds())
 def test_once_committed_the_same_decision_gives_nothing_more(there: World) -> None:
     first = cycle(there)
@@ -176,6 +185,7 @@ def test_once_committed_the_same_decision_gives_nothing_more(there: World) -> No
     assert again.decision.stops == first.decision.stops
 
 
+@FEWER
 @given(shared_worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_and_nodes_does_not_matter(there: World, shuffle: object) -> None:
     jobs, nodes = list(there.jobs), list(there.nodes)
@@ -187,6 +197,7 @@ def test_the_order_of_jobs_and_nodes_does_not_matter(there: World, shuffle: obje
     assert {each.job: each.reason for each in one.refusals} == {each.job: each.reason for each in other.refusals}
 
 
+@FEWER
 @given(shared_worlds(waiting=False), sharers("asks"))
 def test_a_free_node_more_never_hurts_who_asks_for_a_seat(there: World, asks: Job) -> None:
     asks = replace(asks, sharing=SharingWish.OPPORTUNISTIC)
