@@ -116,6 +116,32 @@ async def test_an_auto_job_takes_a_seat_when_its_tenant_may_have_no_gpu(admin: C
         await admin.delete(f"{TENANTS}/poor")
 
 
+async def test_an_auto_job_that_resumes_leaves_its_seat_once_a_gpu_may_be_its_own(admin: Client) -> None:
+    tenant: Json = {
+        "apiVersion": "coda.scheduler/v1alpha1",
+        "kind": "VirtualCluster",
+        "metadata": {"name": "poor"},
+        "spec": {"namespaces": ["default"], "quota": {"gpus": 0}, "mayBorrow": False},
+    }
+    await admin.create(TENANTS, tenant)
+    try:
+        await wait_for(admin, f"{TENANTS}/poor", lambda item: bool(item.get("status")))
+        job = opportunistic("auto", wish="Auto")
+        job["spec"]["resumable"] = True
+        auto = await runs(admin, job)
+        assert (await admin.get(job_path(auto)))["status"]["placement"]["gpus"] == [0]
+        await admin.patch(f"{TENANTS}/poor", {"spec": {"quota": {"gpus": 1}}})
+        upgraded = await wait_for(
+            admin, job_path(auto), lambda job: (job["status"]["attempt"], job["status"]["phase"]) == (2, "Running")
+        )
+        (pod,) = [pod for pod in await pods_of(admin, auto) if not pod["metadata"].get("deletionTimestamp")]
+        assert asks(pod) == {"nvidia.com/gpu": "1"}
+        assert (upgraded["status"]["failures"], upgraded["status"]["lastStop"]["cause"]) == (0, "Upgrade")
+        assert "sharing" not in upgraded["status"]
+    finally:
+        await admin.delete(f"{TENANTS}/poor")
+
+
 async def test_where_whole_gpus_are_in_use_nobody_gets_a_seat_later(admin: Client) -> None:
     await runs(admin, job_json("whole", run_s=None))
     late = await submit(admin, opportunistic("late"))

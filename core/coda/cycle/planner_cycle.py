@@ -12,7 +12,7 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide, decide_around
 from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
-from coda.cycle.seats import with_sharers, without_sharers
+from coda.cycle.seats import with_sharers, with_upgrade, without_sharers
 from coda.history.ended_runs import EndedRuns
 from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
@@ -154,7 +154,15 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
     free = _with_foreign(replace(others, in_flight={}), snapshot.foreign)
     decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
     if config.shares_gpus or others is not world:
-        decision = with_sharers(decision, _with_foreign(world, snapshot.foreign), config, snapshot.now_s)
+        beside = _with_foreign(world, snapshot.foreign)
+        decision = with_sharers(decision, beside, config, snapshot.now_s)
+        decision = with_upgrade(
+            decision,
+            beside,
+            config,
+            snapshot.now_s,
+            lambda world: decide(world, config, snapshot.now_s, book=book.beside(), explain=0),
+        )
     reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]

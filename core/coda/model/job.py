@@ -107,9 +107,10 @@ class StopCause(Enum):
     MIGRATE = "Migrate"  # a large GPU job needs its nodes back: a job that resumes goes on elsewhere
     PREEMPT = "Preempt"  # for a job that goes first: a job that resumes goes on later
     FAIR_SHARE = "FairShare"  # a tenant needs its own GPUs, which were lent: a job that resumes goes on later
+    UPGRADE = "Upgrade"  # it has a seat, and GPUs of its own are free for it: it goes on there
 
 
-RETURNING: Final = frozenset({StopCause.RECLAIM, StopCause.MIGRATE})
+RETURNING: Final = frozenset({StopCause.RECLAIM, StopCause.MIGRATE, StopCause.UPGRADE})
 """Whoever is stopped for one of these waits at the head of its queue."""
 
 

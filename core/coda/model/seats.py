@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Final
 
 from coda.model.job import FINISHED, Job, Phase, Placement, SharingWish
-from coda.model.live_placement import live_placement
+from coda.model.live_placement import live_placement, open_wish
 from coda.model.resources import Resources
 
 SEAT: Final = "coda.scheduler/gpu-"
 """Begins the names of seats, in `Resources.other`; the index of the GPU follows."""
 
-_WHOLE_GPUS: Final = "requests.nvidia.com/gpu"  # the key of a ResourceQuota that no seat counts for
+WHOLE_GPUS: Final = "requests.nvidia.com/gpu"
+"""The key of a ResourceQuota that no seat counts for."""
 
 
 def seat_name(gpu: int) -> str:
@@ -50,12 +51,29 @@ def can_have_seats(job: Job) -> bool:
     return job.sharing in (SharingWish.OPPORTUNISTIC, SharingWish.AUTO) and job.request.gpus == 1
 
 
+def wants_whole_gpus(job: Job) -> bool:
+    """True for a job that has seats, would rather have GPUs of its own, and goes on where it was after a stop."""
+    return (
+        job.sharing is SharingWish.AUTO
+        and job.resumable
+        and job.phase is Phase.RUNNING
+        and not job.unwritable
+        and placement_on_seats(job) is not None
+        and live_placement(job) is not None
+    )
+
+
+def wants_other_shares(job: Job) -> bool:
+    """True for a running job about which something may be decided: it wants other cores, or GPUs of its own."""
+    return open_wish(job) is not None or (job.sharing is SharingWish.AUTO and wants_whole_gpus(job))
+
+
 def as_sharer(job: Job) -> Job:
     """Return the job as it counts on seats: without GPUs of its own, and with the cores it starts with."""
     return replace(
         job,
         request=replace(job.request, gpus=0),
-        quota={key: amount for key, amount in job.quota.items() if key != _WHOLE_GPUS},
+        quota={key: amount for key, amount in job.quota.items() if key != WHOLE_GPUS},
         wish=None,
         tunable=False,
     )
