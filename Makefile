@@ -112,7 +112,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_layout.py
 
-# What the tests of the agent, of the history store, of images, of alerts and of dashboards need of the machine, where it can be installed; else those tests say in one line what is missing.
+# What the tests of the agent, of the history store, of images, of alerts, of dashboards and of shared GPUs need of the machine, where it can be installed; else those tests say in one line what is missing.
 rigs: $(READY)
 	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || test "$$(id -u)" != 0 || { \
 		echo "==> installing libfuse (Debian's fuse3) for the emulated resctrl"; \
@@ -130,6 +130,7 @@ rigs: $(READY)
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends mmdebstrap >/dev/null; } \
 		|| echo "mmdebstrap could not be installed: tests of images are skipped"; }
 	@$(BIN)/python -m coda_lab.programs.prometheus >/dev/null || echo "tests of alerts and dashboards are skipped"
+	@$(BIN)/python -m coda_lab.emulators.cuda newest >/dev/null || echo "tests of torch on a shared GPU are skipped"
 
 unit: rigs
 	@echo "==> unit tests"

@@ -36,7 +36,7 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.failure.category status.failure.cutShort status.failure.decision
         status.failure.evidence status.failure.explicit status.failure.node status.failure.rank status.failure.reason
         status.failure.repeats status.failure.retry status.failure.signature status.failure.subReason
-        status.failure.time status.failure.unread
+        status.failure.time status.failure.unread status.failure.xid
         status.failures status.gpus status.grownMemory.limit status.grownMemory.request
         status.lastStop.answer status.lastStop.attempt status.lastStop.by
         status.lastStop.cause status.lastStop.lostSeconds status.launchTime status.lostGPUSeconds status.lostSeconds
@@ -81,7 +81,7 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.agentVersion status.bandwidth.control status.bandwidth.groups status.bandwidth.measured
         status.bandwidth.monitoringIDs status.cores status.gpuCount status.gpus status.lacks status.links
         status.ranks status.socketCount status.sockets status.throttleCount status.throttles status.time
-        status.tune
+        status.tune status.watchesXids status.xids
     """,
 }
 """The fields of each kind that some part of Coda writes. A test compares them with `crds/`."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coda.model import NOTHING, Job, JobId, Placement, Resources
 from coda.model.live_placement import is_giving_back, returning_by_node
-from coda.placements.wait_limits import is_leaving
+from coda.placements.lingering_use import is_leaving
 from coda_kube.objects.read import Owner, Pod, is_rank_of
 
 

@@ -59,7 +59,8 @@ static struct segment *take_live(const void *at) {
 
 /* Frees a list of host segments. Each on its device: another one would get a context from it. */
 static void free_on_host(const struct runtime *r, struct segment *list) {
-  int before = list ? device_now(r) : -1;
+  if (!list) return;
+  int before = device_now(r), mode = begin_unspoiling(r);
   while (list) {
     struct segment *next = list->next;
     if (list->device != device_now(r)) r->cudaSetDevice(list->device);
@@ -68,6 +69,7 @@ static void free_on_host(const struct runtime *r, struct segment *list) {
     list = next;
   }
   if (before >= 0 && before != device_now(r)) r->cudaSetDevice(before);
+  end_unspoiling(r, mode);
 }
 
 /* Takes kept segments out: those freed before `before_ns`, and the oldest until at most `most` bytes are left. */

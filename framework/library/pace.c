@@ -11,10 +11,11 @@
 
 #include "codagpu.h"
 
-enum { FORGET_AFTER = 2000, MOST_LAUNCHES = 256, NEW_CHUNKS = 4 };
+enum { FORGET_AFTER = 2000, MOST_LAUNCHES = 256, NEW_CHUNKS = 4, MOST_DOUBLINGS = 4 };
 #define SLICE_NS 5000000ull          /* a longer pause looks in between whether the share has changed */
 #define POLL_NS 50000ull             /* between two looks whether a chunk is done */
 #define LEAST_WAIT_NS 100000000ull   /* for a chunk, and 8 times what it takes alone */
+#define MOST_WAIT_NS 1600000000ull   /* each wait in vain doubles the next: the kernels may be that long */
 #define FIRST_PAUSE_NS 100000000ull  /* the first chunks hold the loading of kernels, which is no work */
 
 static struct pace {
@@ -23,7 +24,8 @@ static struct pace {
   _Atomic uint64_t chunk_ns, until_ns;
   _Atomic uint64_t busy_ns, idle_ns, stalls;
   unsigned count, chunk, age, chunks, seed;
-  uint64_t since_ns;
+  unsigned unpaced, in_vain; /* launches that nobody waits for, after so many times that no patience was enough */
+  uint64_t since_ns, patience_ns;
   double least_ns; /* per launch, alone */
 } paces[CODA_DEVICES];
 _Atomic uint64_t launches;
@@ -50,7 +52,9 @@ static int share_of(const struct pace *p) {
 static int is_done(const struct runtime *r, void *stream, uint64_t patience_ns) {
   uint64_t end = now_ns() + patience_ns;
   for (;;) {
+    int mode = begin_unspoiling(r);
     Error error = r->cudaStreamQuery(stream);
+    end_unspoiling(r, mode);
     if (error != NOT_READY) return error == SUCCESS;
     r->cudaGetLastError();
     if (now_ns() >= end) return 0;
@@ -86,16 +90,28 @@ static void choose_chunk(struct pace *p) {
   p->chunk = wanted < 1 ? 1 : wanted > MOST_LAUNCHES ? MOST_LAUNCHES : (unsigned)wanted;
 }
 
-static void end_chunk(struct pace *p, const struct runtime *r, void *stream) {
+/* Each wait in vain costs the job what it lasts. So where even the longest is in vain, kernels go unpaced for a while,
+   and for longer each time: they seem to wait for later ones. A suspended job has no hurry. */
+static void lose_patience(struct pace *p, int share) {
+  atomic_fetch_add(&p->stalls, 1);
+  if (p->patience_ns < MOST_WAIT_NS) {
+    p->patience_ns *= 2;
+  } else if (share > 0) {
+    p->patience_ns = LEAST_WAIT_NS;
+    p->unpaced = MOST_LAUNCHES << (p->in_vain < MOST_DOUBLINGS ? p->in_vain++ : MOST_DOUBLINGS);
+  }
+}
+
+static void end_chunk(struct pace *p, const struct runtime *r, void *stream, int share) {
   uint64_t usual = (uint64_t)(8 * p->least_ns * p->count);
-  if (is_done(r, stream, usual > LEAST_WAIT_NS ? usual : LEAST_WAIT_NS)) {
+  if (is_done(r, stream, usual > p->patience_ns ? usual : p->patience_ns)) {
     uint64_t done = now_ns();
     leave_alone(p, own_ns(p, done - p->since_ns));
     atomic_fetch_add(&p->busy_ns, done - p->since_ns);
     atomic_fetch_add(&p->idle_ns, now_ns() - done);
-    p->chunks++;
+    p->chunks++, p->patience_ns = LEAST_WAIT_NS, p->in_vain = 0;
   } else {
-    atomic_fetch_add(&p->stalls, 1);
+    lose_patience(p, share);
   }
   choose_chunk(p);
   p->count = 0;
@@ -109,12 +125,17 @@ void pace(const struct runtime *r, void *stream) {
   int share = share_of(p);
   if (share >= CODA_FULL_SHARE || !r->cudaStreamQuery || !r->cudaGetLastError || !r->cudaPeekAtLastError) return;
   if (r->cudaPeekAtLastError() != SUCCESS) return; /* something failed already: the program is to find it */
-  if (!r->cudaStreamIsCapturing || r->cudaStreamIsCapturing(stream, &capturing) != SUCCESS) return;
+  if (!r->cudaStreamIsCapturing) return;
+  if (r->cudaStreamIsCapturing(stream, &capturing) != SUCCESS) { /* the legacy stream, beside a capture */
+    r->cudaGetLastError();
+    return;
+  }
   if (capturing) return; /* a graph that is recorded must not be waited for */
   pthread_mutex_lock(&p->lock);
   if (p->chunk == 0) choose_chunk(p);
   if (p->since_ns == 0) p->since_ns = now_ns();
-  if (share == 0 || p->count >= p->chunk) end_chunk(p, r, stream);
+  if (share > 0 && p->unpaced > 0) p->unpaced--;
+  else if (share == 0 || p->count >= p->chunk) end_chunk(p, r, stream, share);
   p->count++;
   pthread_mutex_unlock(&p->lock);
 }
@@ -152,6 +173,7 @@ static void start(void) {
     struct pace *p = &paces[i];
     pthread_mutex_init(&p->lock, NULL);
     p->count = p->chunk = p->age = p->chunks = 0, p->seed = (unsigned)i + 1, p->since_ns = 0, p->least_ns = 0;
+    p->unpaced = p->in_vain = 0, p->patience_ns = LEAST_WAIT_NS;
     atomic_store(&p->share, CODA_FULL_SHARE);
     atomic_store(&p->until_ns, 0);
   }

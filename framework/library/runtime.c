@@ -71,6 +71,7 @@ static void fill(struct runtime *to, void *library) {
   FUNCTION(cudaPeekAtLastError);
   FUNCTION(cudaStreamQuery);
   FUNCTION(cudaStreamIsCapturing);
+  FUNCTION(cudaThreadExchangeStreamCaptureMode);
   FUNCTION(cudaLaunchKernel);
   FUNCTION(cudaLaunchKernel_ptsz);
   FUNCTION(__cudaLaunchKernel);
@@ -138,6 +139,17 @@ int device_now(const struct runtime *runtime) {
   int device = -1;
   if (!runtime || !runtime->cudaGetDevice || runtime->cudaGetDevice(&device) != SUCCESS) return -1;
   return device;
+}
+
+int begin_unspoiling(const struct runtime *runtime) {
+  int mode = 2; /* cudaStreamCaptureModeRelaxed */
+  if (!runtime->cudaThreadExchangeStreamCaptureMode || runtime->cudaThreadExchangeStreamCaptureMode(&mode) != SUCCESS)
+    return -1;
+  return mode;
+}
+
+void end_unspoiling(const struct runtime *runtime, int mode) {
+  if (mode >= 0) runtime->cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
 static void in_child(void) { pthread_mutex_init(&adding, NULL); }

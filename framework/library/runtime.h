@@ -27,6 +27,7 @@ struct runtime {
   Error (*cudaPeekAtLastError)(void);
   Error (*cudaStreamQuery)(void *);
   Error (*cudaStreamIsCapturing)(void *, int *);
+  Error (*cudaThreadExchangeStreamCaptureMode)(int *);
   LaunchKernel cudaLaunchKernel, cudaLaunchKernel_ptsz;
   LaunchKernel __cudaLaunchKernel, __cudaLaunchKernel_ptsz;
   LaunchKernel cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz;
@@ -46,6 +47,11 @@ const struct runtime *first_runtime(void);
 
 /* The current device of this thread, or -1. */
 int device_now(const struct runtime *);
+
+/* Lets this thread ask and free although another one captures a graph, which it would else spoil (NVIDIA, "Relaxed").
+   Give what it returns to `end_unspoiling`. */
+int begin_unspoiling(const struct runtime *);
+void end_unspoiling(const struct runtime *, int mode);
 
 #define HERE __builtin_return_address(0)
 #define EXPORTED __attribute__((visibility("default")))

@@ -23,7 +23,7 @@ from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
 from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_stop
-from coda_agent.report import LastWindow, Metrics, ProfileWriter, events_json, profile_status
+from coda_agent.report import LastWindow, Metrics, ProfileWriter, XidRecord, events_json, profile_status
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.sharing import SharedGpus
@@ -87,6 +87,7 @@ class Loop:
         self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
         self._sharing = SharedGpus.from_settings(settings) if settings.sharing and not node.reads_only else None
         self._stops = StopTeller()
+        self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
 
         # Kept between rounds.
@@ -152,7 +153,9 @@ class Loop:
         if self._sharing is not None:
             problems += self._sharing.round(senses, local)
         self._log_problems(problems)
-        self._profile_writer.write_profile(senses, self._tuner.reports)
+        if self._xids.see(senses):
+            await self._on_node(self._xids.store)
+        self._profile_writer.write_profile(senses, self._tuner.reports, self._xids.entries)
 
         # 5. Keep the window for the next scrape.
         self._metrics.show(
@@ -195,7 +198,7 @@ class Loop:
 
     def profile(self, senses: Senses) -> Json:
         """Return the `status` of the NodeProfile, without its time."""
-        return profile_status(self._node, senses, self._settings.tune)
+        return profile_status(self._node, senses, self._settings.tune, self._xids.entries)
 
     async def _tell_stops(self, local: tuple[LocalPod, ...], now: Moment) -> tuple[str, ...]:
         folder = self._settings.pods_dir if self._settings.stop_notices and not self._node.reads_only else None

@@ -21,7 +21,7 @@ from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
-from coda_operator.cordons import Cordons
+from coda_operator.cordon_writer import Cordons
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, store_of
@@ -73,7 +73,7 @@ async def _run(settings: Settings, client: Client) -> None:
     listen()
 
     def works() -> tuple[Coroutine[Any, Any, None], ...]:
-        cluster.agents = Agents(client)  # of this term: what an earlier one knew is old
+        cluster.agents = Agents(client, clock)  # of this term: what an earlier one knew is old
         return (
             feed(cluster, client, listen),
             schema.wait_until_incomplete(),
@@ -86,6 +86,7 @@ async def _run(settings: Settings, client: Client) -> None:
                 metrics.show_cordons,
                 identity=settings.identity,
                 share=settings.cordon_share,
+                cordon_s=settings.cordon_s,
                 clock=clock,
             ).run(),
             PoolList(client, is_shared=settings.pool_mode == "shared").run(),

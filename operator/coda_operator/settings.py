@@ -31,6 +31,7 @@ class Settings(ReplicaSettings):
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
     cordon_share: float = Field(default=0.1, ge=0, le=1)  # of the nodes with GPUs, cordoned at once as suspect; 0: none
+    cordon_s: float = Field(default=3600.0, gt=0, le=21600)  # after this a suspect node is tried again
     writes_in_flight: int = Field(default=8, ge=1)  # creates and deletes of pods at the same time
 
     def lifecycle(self) -> LifecycleConfig:

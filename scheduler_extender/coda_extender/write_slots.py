@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from coda.model import JobId
-from coda.placements.write_limits import PATIENCE_S, SLOW_PER_NAMESPACE
+from coda.placements.failed_writes import PATIENCE_S, SLOW_PER_NAMESPACE
 from coda_extender.written import Written
 
 Write = Callable[[], Coroutine[Any, Any, Written]]

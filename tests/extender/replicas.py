@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coda.errors import Outage
-from coda.placements.wait_limits import SETTLE_S
+from coda.placements.lingering_use import SETTLE_S
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics

@@ -16,6 +16,7 @@ int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemGetInfo(size_t *, size
 int cudaGetLastError(void), cudaPeekAtLastError(void), cudaDeviceSynchronize(void), cudaStreamSynchronize(void *);
 int cudaLaunchKernel(const void *, Dim3, Dim3, void **, size_t, void *), cudaMemset(void *, int, size_t);
 int cudaLaunchKernelExC(const void *, const void *, void **);
+int cudaStreamCreate(void **), cudaStreamBeginCapture(void *, int), cudaStreamEndCapture(void *, void **);
 
 #define MIB ((size_t)1 << 20)
 #define CHECK(claim) \
@@ -167,6 +168,42 @@ static void speed(int share) {
   printf("%.1f\n", count / (seconds() - began));
 }
 
+/* The same for few kernels, each longer than the first patience. */
+static void long_kernels(int share) {
+  coda_pace(0, share, 0, 5000000, 0, 1000);
+  double began = seconds();
+  for (int i = 0; i < 18; i++) kernel(); /* the program itself waits for none of them */
+  cudaDeviceSynchronize();
+  printf("%.3f\n", 18 / (seconds() - began));
+}
+
+/* A kernel that never ends, as one that waits for a later one: the program goes on, and soon without waiting. */
+static void endless_kernel(void) {
+  coda_pace(0, 500, 0, 5000000, 0, 1000);
+  for (int i = 0; i < 600; i++) kernel();
+  CHECK(stat(0, CODA_STALLS) == 10); /* five, 256 launches, five, and the first of 512 launches */
+}
+
+/* While one thread records a graph, others are paced and host memory goes back, and the graph is whole. */
+static void *paced_and_tidied(void *unused) {
+  for (int i = 0; i < 3; i++) kernel();
+  coda_tidy();
+  return unused;
+}
+static void capture(void) {
+  void *moved, *stream, *graph;
+  pthread_t worker;
+  coda_limit(0, 10 * MIB, 100 * MIB);
+  CHECK(asked_twice(&moved, 20 * MIB) == 0 && cudaFree(moved) == 0 && stat(0, CODA_KEPT_BYTES) == 20 * MIB);
+  coda_limit(0, 10 * MIB, 0);
+  coda_pace(0, 500, 1, 0, 0, 1000);
+  CHECK(cudaStreamCreate(&stream) == 0 && cudaStreamBeginCapture(stream, 0) == 0);
+  pthread_create(&worker, NULL, paced_and_tidied, NULL);
+  pthread_join(worker, NULL);
+  CHECK(cudaStreamEndCapture(stream, &graph) == 0 && cudaPeekAtLastError() == 0);
+  CHECK(stat(0, CODA_KEPT_BYTES) == 0 && stat(0, CODA_BUSY_NS) > 0);
+}
+
 static _Atomic int launched;
 static void *one_kernel(void *unused) {
   kernel();
@@ -222,7 +259,10 @@ int main(int count, char **words) {
   else if (!strcmp(what, "suspended")) suspended();
   else if (!strcmp(what, "forked")) forked();
   else if (!strcmp(what, "host_exhausted")) host_exhausted();
+  else if (!strcmp(what, "capture")) capture();
+  else if (!strcmp(what, "endless_kernel")) endless_kernel();
   else if (!strcmp(what, "speed")) return speed(atoi(words[2])), 0;
+  else if (!strcmp(what, "long_kernels")) return long_kernels(atoi(words[2])), 0;
   else return fprintf(stderr, "unknown: %s\n", what), 2;
   puts("ok");
   return 0;

@@ -119,3 +119,38 @@ def test_it_is_python_3_8() -> None:
     for path in python_folder().rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 8))
     ast.parse((python_folder() / "sitecustomize.py").read_text(), feature_version=(3, 4))
+
+
+CAPTURING = """
+import sys
+sys.path.insert(0, {folder!r})
+from coda_torch.memory import Memory
+
+class Cuda:
+    refuses = True
+    emptied = 0
+    def empty_cache(self):
+        if self.refuses:
+            raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp")
+        Cuda.emptied += 1
+    is_current_stream_capturing = lambda self: False
+    is_initialized = lambda self: True
+    device_count = lambda self: 1
+    set_device = lambda self, device: None
+
+class Torch:
+    cuda = Cuda()
+    class _C:
+        _cuda_memoryStats = lambda device: {{"reserved_bytes": {{"all": {{"current": 5}}}}}}
+
+memory = Memory(None, Torch)
+memory.begin_to_move()
+while_recording = memory.at_boundary(is_step=True)
+Cuda.refuses = False
+print(while_recording, memory.at_boundary(is_step=True), memory.at_boundary(is_step=True), Cuda.emptied)
+"""
+
+
+def test_while_a_graph_is_recorded_the_cache_stays_as_it_is(environ: dict[str, str]) -> None:
+    """Torch refuses in every thread then. That is no fault of ours, and the next boundaries empty the cache."""
+    assert run(environ, "-c", CAPTURING.format(folder=str(python_folder()))) == ("False False True 2", "")

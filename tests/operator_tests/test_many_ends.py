@@ -12,7 +12,7 @@ from coda.diagnosis import Diagnosis, End, built_in_rules, conclude
 from coda.lifecycle import PodState, Terms
 from coda_kube.api.client import Client
 from coda_operator.reconcile.failures import rank_logs
-from coda_operator.view import JobRecord
+from coda_operator.view import Agents, ClusterView, JobRecord
 from tests.core.gangs import plan, pod, situation
 
 RANKS = 100
@@ -25,6 +25,11 @@ class Asked:
     def __init__(self) -> None:
         self.pods_path = "/api/v1/namespaces/default/pods"
         self.json = {"spec": {"template": {"spec": {"containers": [{"name": "main"}]}}}}
+
+
+class NoAgents:
+    def __init__(self) -> None:
+        self.agents = Agents(cast("Client", self), clock=lambda: 0.0)
 
 
 class NoLogs:
@@ -44,7 +49,7 @@ def test_ends_are_judged_off_the_event_loop_and_few_messages_are_heard(monkeypat
         pod(rank, state=PodState.FAILED, ended=True, exit_code=1, ended_s=rank, message=LAST) for rank in range(RANKS)
     ]
     now = situation(None, *failed, placement=plan(replicas=RANKS), terms=Terms(replicas=RANKS))
-    logs = rank_logs.RankLogs(cast("Client", NoLogs()), built_in_rules())
+    logs = rank_logs.RankLogs(cast("Client", NoLogs()), cast("ClusterView", NoAgents()), built_in_rules())
     found, _ = asyncio.run(logs.diagnose(cast("JobRecord", Asked()), now))
     assert "out of memory" in found.evidence
     assert judged

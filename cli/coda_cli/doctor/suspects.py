@@ -1,15 +1,16 @@
-"""Which nodes Coda places nothing on, because GPUs failed there for several users: as the operator decides it."""
+"""Which nodes Coda places nothing on, because its GPUs are suspect: as the operator decides it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coda.correlation import suspect_nodes
+from coda.correlation import NodeEvidence, suspect_nodes
 from coda.errors import InvalidInput
 from coda.wording import moment_text
 from coda_cli.doctor.finding import Finding, Level
 from coda_cli.doctor.seen import Seen
-from coda_kube.failures.node_failures import node_failure_from_json
+from coda_kube.failures.node_failures import node_failure_from_json, node_runs_from_json
+from coda_kube.failures.node_xids import came_s, watches_xids, xids_from_json
 from coda_kube.objects.names import ANNOTATION_CLEARED, GPU
 from coda_kube.objects.quantities import seconds_from_time
 
@@ -27,9 +28,15 @@ def suspect_gpus(seen: Seen) -> Iterator[Finding]:
         except InvalidInput:
             continue
     nodes = sum(1 for node in seen.nodes if GPU in ((node.get("status") or {}).get("allocatable") or {}))
-    for cordon in suspect_nodes(failures, cleared_s, nodes, seen.now_s):
-        says = f"nothing is placed on {cordon.node} until {moment_text(cordon.until_s)}: {cordon.reason}"
+    profiles = seen.profiles or ()
+    evidence = NodeEvidence(
+        failures=failures,
+        xids=[one for profile in profiles for one in xids_from_json(profile, came_s(profile, seen.now_s))],
+        runs=[run for job in seen.jobs for run in node_runs_from_json(job)],
+        watched=frozenset(profile["metadata"]["name"] for profile in profiles if watches_xids(profile)),
+        cleared_s=cleared_s,
+    )
+    for cordon in suspect_nodes(evidence, nodes, seen.now_s).cordons:
+        says = f"nothing is placed on {cordon.node} until {moment_text(cordon.until_s)}: {cordon.why}"
         fix = f"kubectl annotate node {cordon.node} --overwrite {ANNOTATION_CLEARED}=$(date -u +%FT%TZ)"
-        yield Finding(
-            Level.BAD, "suspect GPUs", f"{says}, {cordon.users} users", f"look at its GPUs; trusted again: {fix}"
-        )
+        yield Finding(Level.BAD, "suspect GPUs", says, f"look at its GPUs; trusted again: {fix}")

@@ -1,5 +1,5 @@
 """The running jobs that a rule of preemption may stop, in its order: those that resume. The rules are in
-`policy.preemption`.
+`policy.preemption_rules`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coda.cache.usage import Usage
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.policy.arrays import RUNNING
-from coda.policy.preemption import PreemptionRule, lost_work
+from coda.policy.preemption_rules import PreemptionRule, lost_work
 from coda.tenants import TenantLedger
 from coda.tenants.fair_share import Takings
 

@@ -19,7 +19,7 @@ from coda.cache.judging_budget import Clock, JudgingBudget
 from coda.cache.queue import Queue, within_tenant
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.usage import LeavingJobs, Usage
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from coda.model.capacity import free_on
 from coda.model.job import Job, JobId, Phase
 from coda.model.live_placement import is_waiting

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from coda.correlation.failed_jobs import Alike, FailedJob, Outcome, alike_among, is_stopped_by
 from coda.correlation.signatures import signature_of
-from coda.correlation.suspect_nodes import Cordon, NodeFailure, suspect_nodes
+from coda.correlation.suspect_nodes import Cordon, NodeEvidence, NodeFailure, suspect_nodes
 
 __all__ = [
     "Alike",
     "Cordon",
     "FailedJob",
+    "NodeEvidence",
     "NodeFailure",
     "Outcome",
     "alike_among",

@@ -14,7 +14,7 @@ from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import Victim, stopped_at_s
-from coda.policy.preemption import RESTART_S, lost_work
+from coda.policy.preemption_rules import RESTART_S, lost_work
 from coda.policy.reclaim import WINDOW_S
 from coda.tenants.fair_share import Takings
 from coda.wording import clock_text, counted, numbers_of

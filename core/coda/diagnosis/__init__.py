@@ -2,7 +2,8 @@
 
 The rules are data (`rules/*.toml`); nothing here reads a log itself, waits or knows Kubernetes. Read `reasons` (the
 words), `patterns` (what a rule may look for, and why that takes linear time), `rules`, `log_lines` (one log as lines
-with their ranks), then `classifier`. `masking` takes secrets out of what is shown.
+with their ranks), then `classifier`. `xids` has what the GPU driver reports; `masking` takes secrets
+out of what is shown.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from coda.diagnosis.log_lines import LogLines
 from coda.diagnosis.masking import masked
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.diagnosis.rules import EXPLICIT, Rule, RuleBook, built_in_rules
+from coda.diagnosis.xids import XIDS, SeenXid, XidKind, heaviest, kind_of, xid_text
 
 Found = tuple[Incident, int | None]
 """An incident, and the rank whose log shows it."""
@@ -38,6 +39,7 @@ class End:
     exit_code: int | None = None
     said: tuple[str, ...] = ()
     rank: int | None = None
+    xids: tuple[SeenXid, ...] = ()  # that the node's agent saw on the GPUs of this rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class Diagnosis:
     retry: Retry = Retry.YES
     advice: str = ""
     rule: str = ""
+    xid: int | None = None  # that the node's agent saw on a GPU of this rank, whatever decided
 
     @property
     def category(self) -> str:
@@ -81,11 +84,17 @@ def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook |
     """Return the root cause among what the logs show and how the ranks ended.
 
     Nothing is the cause if every rank is known to have ended well. What the program survived is one only if it is
-    known to have failed."""
+    known to have failed. An Xid of faulty hardware decides over every log, the lowest rank's first; one that a program
+    may cause decides where the logs name no cause, or only that the GPU failed."""
     if ends and all(end.exit_code == 0 and not end.said for end in ends):
         return _nothing_known(())
+    return _weighed(_by_words(found, ends, rules or built_in_rules()), ends)
+
+
+def _by_words(found: Sequence[Found], ends: Sequence[End], book: RuleBook) -> Diagnosis:
+    """Return the root cause by what was printed, and by what Kubernetes says."""
     failed = any(end.exit_code or end.said for end in ends)
-    book, known = rules or built_in_rules(), [entry for entry in found if failed or not entry[0].survived]
+    known = [entry for entry in found if failed or not entry[0].survived]
     for end in ends:
         said = LogLines("\n".join(end.said).encode(errors="replace"))
         known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
@@ -101,6 +110,41 @@ def conclude(found: Sequence[Found], ends: Sequence[End] = (), rules: RuleBook |
         best.sort(key=lambda entry: entry[0].time)
     incident, rank = best[0]
     return _diagnosis(book.rules[incident.rule], incident, rank)
+
+
+def _weighed(words: Diagnosis, ends: Sequence[End]) -> Diagnosis:
+    """Return the root cause by the words and by what the driver reported.
+
+    Of a gang, the rank whose hardware failed is the root. Else only what was seen on the GPUs of the rank that the
+    words name counts: a peer may have had an error of its own."""
+    broken = [(end.rank or 0, one, end) for end in ends for one in end.xids if kind_of(one.xid) is XidKind.HARDWARE]
+    if broken:
+        _, seen, end = min(broken, key=lambda entry: entry[:2])
+        return _diagnosis_of_xid(seen, end.rank)
+    own = [one for end in ends if words.rank in (None, end.rank) for one in end.xids]
+    last = heaviest(own)
+    if last is None:
+        return words
+    facts = XIDS[last.xid]
+    is_vague = not words.explicit or (facts.kind is XidKind.PROGRAM and words.reason is Reason.CUDA)
+    rank = next(end.rank for end in ends if last in end.xids)
+    return _diagnosis_of_xid(last, rank) if is_vague else replace(words, xid=last.xid)
+
+
+def _diagnosis_of_xid(seen: SeenXid, rank: int | None) -> Diagnosis:
+    facts = XIDS[seen.xid]
+    by_reason = FACTS[facts.reason]
+    return Diagnosis(
+        reason=facts.reason,
+        sub_reason=f"Xid {seen.xid}",
+        explicit=True,
+        rank=rank,
+        evidence=f"the node's agent saw {xid_text(seen)}",
+        retry=by_reason.retry,
+        advice=by_reason.advice,
+        rule="xid",
+        xid=seen.xid,
+    )
 
 
 def _diagnosis(rule: Rule, incident: Incident, rank: int | None) -> Diagnosis:

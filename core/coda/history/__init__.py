@@ -1,8 +1,8 @@
 """What finished jobs teach: pure questions about the past. Nothing is stored or read here.
 
 `record` is what is kept of a finished job, `time_spent` how its time went, `accounts` what its owner used. `run_times`
-estimates how long jobs run, `ended_runs` follows those that a planner sees end, `expected_runs` fixes it for those that
-wait, and `run_groups` has it in few numbers.
+estimates how long jobs run, `ended_runs` follows those that a planner sees end, `queue_estimates` fixes it for those
+that wait, and `run_groups` has it in few numbers.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ def _judged(now: Situation, failure: Failure, found: Diagnosis, now_s: float) ->
         alike=len(now.alike.names),
         alike_names=now.alike.names[:NAMED_JOBS],
         cut_short=cut_short,
+        xid=found.xid,
     )
     message = failure.message
     if found.reason is not Reason.NO_SIGNATURE:

@@ -106,6 +106,7 @@ class FailureRecord:
     alike: int = 0
     alike_names: tuple[str, ...] = ()
     cut_short: bool = False
+    xid: int | None = None  # that the node's agent saw on the rank's GPU
 
 
 class StopAnswer(Enum):

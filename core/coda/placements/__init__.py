@@ -1,7 +1,7 @@
 """Placements that are written to jobs: the planner reviews them, the filter guards them. No job is placed here.
 
 Read `review` (what becomes of a placement that is not in force), then `filter_rules` (what the filter lets pass) and
-`wait_limits`.
+`lingering_use` (how long capacity counts as taken although it looks free).
 """
 
 from coda.placements.filter_rules import InFlight, Rank, kept_for_gangs, planned_node

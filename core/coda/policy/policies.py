@@ -34,7 +34,7 @@ from coda.policy.node_score import (
     spread_and_balanced,
 )
 from coda.policy.order import Order, by_arrival, by_attained_service, by_least_left, by_remaining
-from coda.policy.preemption import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, TIME_SLICED, PreemptionRule
+from coda.policy.preemption_rules import LEAST_SERVED_FIRST, QUOTAS_FIRST, SHORTEST_FIRST, TIME_SLICED, PreemptionRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,17 @@
 """A promise with a price: a job that has waited too long is promised a start, and what this keeps idle is bounded.
 
 Nothing starts here. Read `promise_book` (what is remembered of each promise, and its price), then `expected_ends` and
-`node_ends`, `earliest_start` (where the job can start first) and `keeping` (which nodes are kept, and for how long).
-`payment` says who stops for the job if its price is too low, and `hold` keeps others from what is kept, during one
-cycle.
+`node_ends`, `earliest_start` (where the job can start first) and `reserved_nodes` (which nodes are kept, and for how
+long). `payment` says who stops for the job if its price is too low, and `hold` keeps others from what is kept, during
+one cycle.
 """
 
 from __future__ import annotations
 
 from coda.promises.hold import PromiseHold
-from coda.promises.keeping import Kept, keep_nodes, overdue
 from coda.promises.payment import stopped_for_promise
 from coda.promises.promise_book import Promise, PromiseBook, promise_text
+from coda.promises.reserved_nodes import Kept, keep_nodes, overdue
 
 __all__ = [
     "Kept",

@@ -7,7 +7,7 @@ from types import TracebackType
 from coda.cache.world_index import WorldIndex
 from coda.model.resources import Resources
 from coda.promises.earliest_start import amount_for
-from coda.promises.keeping import Kept, LeftForOthers
+from coda.promises.reserved_nodes import Kept, LeftForOthers
 
 
 class PromiseHold:

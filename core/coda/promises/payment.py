@@ -5,7 +5,7 @@ from __future__ import annotations
 from coda.cache.world_index import WorldIndex
 from coda.model.job import Job, Phase
 from coda.model.live_placement import live_placement
-from coda.policy.preemption import lost_work
+from coda.policy.preemption_rules import lost_work
 from coda.promises.promise_book import amount_of_promise
 
 Victims = list[tuple[Job, tuple[str, ...]]]

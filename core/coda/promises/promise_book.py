@@ -14,7 +14,7 @@ from math import ceil, inf
 from typing import Final
 
 from coda.cache.queue import waits_since_s
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 from coda.promises.expected_ends import ExpectedEnds

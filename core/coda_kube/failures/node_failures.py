@@ -1,4 +1,4 @@
-"""The failures of nodes' GPUs that the jobs of a cluster show, as the API server has them.
+"""The failures of nodes' GPUs that the jobs of a cluster show, and the runs that succeeded, as the API server has them.
 
 As with the failed jobs of a user, nothing else is stored: after a restart the list of jobs tells the same.
 """
@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coda.correlation.suspect_nodes import OF_THE_GPU, WINDOW_S, Cordon, NodeFailure
+from coda.correlation.suspect_nodes import WINDOW_S, Cordon, NodeFailure, NodeRun, is_of_node
 from coda.diagnosis import Retry
+from coda.diagnosis.xids import XidKind, kind_of
+from coda.errors import InvalidInput
+from coda.model import Phase
 from coda_kube.failures.owners import owner_from_json
 from coda_kube.objects.quantities import seconds_from_time
 
@@ -22,11 +25,12 @@ MOST: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; `ended`: see `ended_cordons`."""
+    """What follows for the jobs that wait. `until_s`: of the cordoned nodes; the others: see `NodeVerdict`."""
 
     cordons: Mapping[str, Cordon] = field(default_factory=dict)  # by node
     until_s: Mapping[str, float] = field(default_factory=dict)
     ended: Mapping[str, frozenset[float]] = field(default_factory=dict)
+    probation: frozenset[str] = frozenset()
 
 
 class NodeFailures:
@@ -34,9 +38,15 @@ class NodeFailures:
 
     def __init__(self) -> None:
         self._failure_by_uid: dict[str, NodeFailure] = {}
+        self._run_by_node: dict[str, NodeRun] = {}  # that began last; it proves most
 
     def see(self, job: Item, now_s: float) -> None:
-        """Remember on which node the job's last failure was, if that may be the node's fault."""
+        """Remember on which node the job's last failure was, if that may be the node's fault; or where it succeeded."""
+        for run in node_runs_from_json(job):
+            known = self._run_by_node.get(run.node)
+            is_newer = known is None or (run.began_s, run.ended_s) > (known.began_s, known.ended_s)
+            if is_newer and now_s - run.ended_s < WINDOW_S:
+                self._run_by_node[run.node] = run
         failure = node_failure_from_json(job)
         self._failure_by_uid.pop(job["metadata"]["uid"], None)
         if failure is None or now_s - failure.time_s >= WINDOW_S:
@@ -53,18 +63,25 @@ class NodeFailures:
     def forget_all(self) -> None:
         """Forget every job: they are listed again."""
         self._failure_by_uid.clear()
+        self._run_by_node.clear()
 
     def all(self) -> Iterable[NodeFailure]:
-        """Return everything that is remembered."""
+        """Return every failure that is remembered."""
         return tuple(self._failure_by_uid.values())
+
+    def runs(self) -> Iterable[NodeRun]:
+        """Return of each node the run that began last and succeeded. A deleted job's still counts."""
+        return tuple(self._run_by_node.values())
 
 
 def node_failure_from_json(job: Item) -> NodeFailure | None:
     """Return the failure of a node's GPU that a job shows; None if it shows none, or its evidence names no cause."""
     failure = (job.get("status") or {}).get("failure") or {}
-    node, failed_s = failure.get("node"), seconds_from_time(failure.get("time"))
-    is_of_node = failure.get("retry") == Retry.OTHER_NODE.value and failure.get("reason") in OF_THE_GPU
-    if not node or not failed_s or not is_of_node or not failure.get("explicit"):
+    node, failed_s, xid = failure.get("node"), seconds_from_time(failure.get("time")), failure.get("xid")
+    is_blamed = failure.get("retry") == Retry.OTHER_NODE.value or _may_be_the_programs(xid)
+    if not node or not failed_s or not is_blamed or not failure.get("explicit"):
+        return None
+    if not is_of_node(failure.get("reason", ""), xid):
         return None
     is_person, name = owner_from_json(job["metadata"])
     return NodeFailure(
@@ -73,4 +90,26 @@ def node_failure_from_json(job: Item) -> NodeFailure | None:
         node=node,
         reason=failure["reason"],
         time_s=failed_s,
+        xid=xid,
     )
+
+
+def node_runs_from_json(job: Item) -> tuple[NodeRun, ...]:
+    """Return the nodes on which a job with GPUs ran when it succeeded; none if it did not."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    if status.get("phase") != Phase.SUCCEEDED.value or not spec.get("gpusPerReplica"):
+        return ()
+    placement = status.get("placement") or {}
+    try:
+        began_s, ended_s = (seconds_from_time(status.get(name)) for name in ("launchTime", "completionTime"))
+    except InvalidInput:
+        return ()
+    if not began_s or placement.get("attempt") != status.get("attempt"):
+        return ()
+    nodes = sorted({str(node) for node in placement.get("nodes") or ()})
+    return tuple(NodeRun(node=node, began_s=began_s, ended_s=ended_s) for node in nodes)
+
+
+def _may_be_the_programs(xid: int | None) -> bool:
+    """Such a failure is tried again on any node, but three users of one node may show that it is the node's."""
+    return xid is not None and kind_of(xid) is XidKind.PROGRAM

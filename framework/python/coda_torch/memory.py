@@ -65,16 +65,25 @@ class Memory:
         used = next((use.device for use in self.uses() if use.device_bytes or use.host_bytes), None)
         if used is not None:
             self._torch.cuda.set_device(used)  # of this thread: freeing makes a context on its current device
-            self._torch.cuda.empty_cache()
+            self._empty_cache()
 
     def at_boundary(self, *, is_step: bool) -> bool:
         """Empty the cache if that is due. True: the last boundary has passed."""
-        if not self._boundaries_left or self._torch.cuda.is_current_stream_capturing():
+        if not self._boundaries_left or self._torch.cuda.is_current_stream_capturing() or not self._empty_cache():
             return False
-        self._torch.cuda.empty_cache()
         if is_step:
             self._boundaries_left -= 1
         return is_step and not self._boundaries_left
+
+    def _empty_cache(self) -> bool:
+        """False: torch refuses, since another thread records a graph. The next boundary tries again."""
+        try:
+            self._torch.cuda.empty_cache()
+        except RuntimeError as error:
+            if "captures_underway" not in str(error):
+                raise
+            return False
+        return True
 
     def uses(self) -> list[DeviceUse]:
         """The devices with memory of this process. Checks that torch has not gone round the library."""

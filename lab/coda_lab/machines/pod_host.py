@@ -59,6 +59,7 @@ class Host:
             self._change(self.machine.works[uid], load)
         else:
             self._start(pod, load)
+        self._raise_xid(self.machine.works[uid], load, self._load.get(uid))
         self._version[uid], self._load[uid] = version, load
         return True
 
@@ -92,6 +93,10 @@ class Host:
         if load.trainer != before.trainer:
             work.gpus = _answers(load, work.uid)
         self.machine.demand(work)
+
+    def _raise_xid(self, work: Work, load: PodLoad, before: PodLoad | None) -> None:
+        if load.xid is not None and work.devices and (before is None or before.xid != load.xid):
+            self.machine.state.raise_xid(work.devices[0], load.xid)
 
     def _resize(self, uid: str, cores: float | None) -> None:
         has = self.machine.kubelet.pods[uid].containers[MAIN].cores

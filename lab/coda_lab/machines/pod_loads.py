@@ -4,7 +4,8 @@ Annotations `load.coda.scheduler/<name>` of the pod. `model`: one of the models 
 with its GPUs' cores, their utilisation, and its memory traffic (as if all ranks were on one node); the default comes
 from the job's category. Each of these wins over it: `cores-needed`, `best-utilization` (0..1), `noise` (relative
 standard deviation of a sample), `bandwidth-weight` (0..1: the part of a shortfall of memory bandwidth that shows as
-idle GPUs), `gb-per-second`. For all pods: `socket`. For pods without GPUs also `cores`, the cores it would use
+idle GPUs), `gb-per-second`. `xid`: the driver reports this error of its first GPU, when the
+annotation comes or changes. For all pods: `socket`. For pods without GPUs also `cores`, the cores it would use
 (default: its limit). A pod without GPUs has no memory traffic unless an annotation gives it some.
 """
 
@@ -41,7 +42,9 @@ _NUMBERS: Final[Mapping[str, tuple[float, float]]] = {  # name -> least and most
     "gb-per-second": (0, 10_000),
     "cores": (0.01, 1024),
     "socket": (0, 1023),
+    "xid": (1, 999),
 }
+_WHOLE: Final = frozenset({"socket", "xid"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class PodLoad:
     bytes_per_s: float
     trainer: Trainer | None
     socket: int | None = None
+    xid: int | None = None
 
 
 def load_of(annotations: Mapping[str, Any], *, gpus: int, limit_cores: float | None, category: str) -> PodLoad:
@@ -68,6 +72,7 @@ def load_of(annotations: Mapping[str, Any], *, gpus: int, limit_cores: float | N
         cores = numbers.get("cores", limit_cores or 1.0)
         bytes_per_s = numbers.get("gb-per-second", 0.0) * GB
         return PodLoad(demand_cores=cores, bytes_per_s=bytes_per_s, trainer=None, socket=socket)
+    xid = int(numbers["xid"]) if "xid" in numbers else None
     profile = _profile(given.get("model", MODEL_BY_CATEGORY[category]))
     trainer = Trainer(
         best=numbers.get("best-utilization", profile.peak_utilisation),
@@ -76,7 +81,7 @@ def load_of(annotations: Mapping[str, Any], *, gpus: int, limit_cores: float | N
         noise=numbers.get("noise", NOISE),
     )
     traffic = numbers["gb-per-second"] * GB if "gb-per-second" in numbers else profile.bandwidth_bytes_per_s * gpus
-    return PodLoad(demand_cores=trainer.cores_needed, bytes_per_s=traffic, trainer=trainer, socket=socket)
+    return PodLoad(demand_cores=trainer.cores_needed, bytes_per_s=traffic, trainer=trainer, socket=socket, xid=xid)
 
 
 def _profile(model: str) -> ModelProfile:
@@ -92,6 +97,6 @@ def _number(name: str, text: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not least <= number <= most or (name == "socket" and not number.is_integer()):
+    if not least <= number <= most or (name in _WHOLE and not number.is_integer()):
         raise InvalidInput(f"annotation {PREFIX}{name} is {text!r}: give a number from {least:g} to {most:g}")
     return number

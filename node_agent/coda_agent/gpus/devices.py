@@ -135,6 +135,16 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuXid:
+    """A critical error that the driver reported of a device. `gpu_instance`: of the MIG slice, where it names one."""
+
+    uuid: str  # of the whole device
+    xid: int
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All devices in one round; readings in order of UUID. A device once seen stays, as LOST when it is gone."""
 
@@ -144,6 +154,8 @@ class Snapshot:
     driver: str | None = None  # version
     readings: tuple[GpuReading, ...] = ()
     unreadable: tuple[str, ...] = ()  # devices NVML counts but does not open, one sentence each
+    xids: tuple[GpuXid, ...] = ()  # reported since the snapshot before, in order
+    xid_lacks: tuple[str, ...] = ()  # one sentence for each reason why Xids are not seen here; empty: all are
     links: tuple[Link, ...] = ()  # between the devices, as they were when these were found
 
 

@@ -130,17 +130,19 @@ class DriverProcess:
     def _without_answer(self, now_s: float) -> Snapshot:
         """A driver that is only slow once loses nobody a GPU, and is not worth a sentence."""
         if self._last.library is LibraryState.OUTDATED:  # told by a process that was ended for it
-            return replace(self._last, at_s=now_s)
+            return replace(self._last, at_s=now_s, xids=())
         if self._silent_since_s is None:
             self._silent_since_s = now_s
         if now_s - self._silent_since_s < self._patience.lost_s:
             readings = tuple(replace(one, samples=(), share=None) for one in self._last.readings)
-            return replace(self._last, at_s=now_s, readings=readings)
+            return replace(self._last, at_s=now_s, readings=readings, xids=())
         why = self._why
         if self._was_killed and self._process is not None:
             why = f"{why}, and its process {self._process.pid} cannot be ended"
         lost = tuple(one if one.health is Health.LOST else lost_reading(one.gpu, why) for one in self._last.readings)
-        return replace(self._last, at_s=now_s, library=LibraryState.SILENT, why=why, driver=None, readings=lost)
+        return replace(
+            self._last, at_s=now_s, library=LibraryState.SILENT, why=why, driver=None, readings=lost, xids=()
+        )
 
     def _end(self) -> None:
         """Kill it. It counts as ended only when the kernel says so; until then no other one starts."""

@@ -51,6 +51,7 @@ class Ownership:
     owners: tuple[GpuOwner, ...]  # by namespace, pod, container
     belief: Belief
     has_utilisation: bool = True
+    gpu_instance: int | None = None  # of a MIG slice
     strangers: tuple[GpuUser, ...] = ()
     why: str | None = None
 
@@ -87,7 +88,11 @@ def find_owners(evidence: Evidence) -> tuple[Ownership, ...]:
         _ownership_of(place, owners_by_place.get(place, ()), evidence.users.get(place.uuid))
         for place in sorted(places, key=lambda place: place.uuid)
     )
-    return tuple(replace(one, has_utilisation=one.place.uuid not in silent) for one in found)
+    instances = {part.uuid: part.gpu_instance for gpu in evidence.gpus for part in gpu.instances}
+    return tuple(
+        replace(one, has_utilisation=one.place.uuid not in silent, gpu_instance=instances.get(one.place.uuid))
+        for one in found
+    )
 
 
 def holding_of(pod_uid: str, ownerships: Sequence[Ownership]) -> GpuHolding:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from coda_agent.bandwidth.peak import PeakSource
 from coda_agent.gpus import GpuReading, Link
 from coda_agent.modes import TuneMode
+from coda_agent.report.xid_record import XidEntry, xids_json
 from coda_agent.resctrl import Abilities, Unit
 from coda_agent.throttling import ThrottleInForce
 from coda_kube.objects.json_types import Json
@@ -47,6 +48,8 @@ class NodeProfile:
     throttles: Sequence[ThrottleInForce]
     lacks: Sequence[str]
     tune: TuneMode
+    watches_xids: bool
+    xids: Sequence[XidEntry]
 
 
 def profile_json(profile: NodeProfile) -> Json:
@@ -62,6 +65,8 @@ def profile_json(profile: NodeProfile) -> Json:
         "gpus": [_gpu_json(reading) for reading in profile.gpus],
         "links": [_link_json(link) for link in profile.links],
         "bandwidth": _bandwidth_json(profile),
+        "watchesXids": profile.watches_xids,
+        **({"xids": xids_json(profile.xids)} if profile.xids else {}),
     }
     return with_throttles(status, profile.throttles)
 

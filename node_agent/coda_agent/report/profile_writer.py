@@ -11,10 +11,11 @@ from typing import Final
 from coda.allocator.ranks import RankReport
 from coda.errors import CodaError
 from coda_agent.cluster import AgentCaches, BackgroundWrites, ranks_json
-from coda_agent.gpus import Health
+from coda_agent.gpus import Health, LibraryState
 from coda_agent.modes import TuneMode
 from coda_agent.node import Node
 from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
+from coda_agent.report.xid_record import XidEntry, xids_json
 from coda_agent.sensor import Senses
 from coda_kube.objects.json_types import Json
 
@@ -28,7 +29,7 @@ LONGEST_S: Final = 3600.0
 
 NEWS_S: Final = 5.0
 """Least seconds between two writes, where the last profile has no throttle and there is one now, or of a rank's new
-report."""
+report, or an Xid."""
 
 END_S: Final = 5.0
 """Seconds for the last write; the pod's grace period is 30."""
@@ -47,17 +48,19 @@ class ProfileWriter:
         self._written_at_s = float("-inf")
         self._last_with_throttles: Json | None = None  # until a profile without throttles was surely written
 
-    def write_profile(self, senses: Senses, reports: Sequence[RankReport] = ()) -> None:
+    def write_profile(self, senses: Senses, reports: Sequence[RankReport] = (), xids: Sequence[XidEntry] = ()) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
         written at once, because the operator learns from it what to undo, and so is a rank's new report, because the
-        agent of rank 0 waits for it. Otherwise nothing is written while GPUs settle, because that state would stay in
-        the profile for long."""
+        agent of rank 0 waits for it, and a new Xid, because it says why a job fails. Otherwise nothing is written while
+        GPUs settle, because that state would stay in the profile for long."""
         now_s = senses.at.monotonic_s
         before, ranks = self._written_status or {}, ranks_json(reports)
         is_first = bool(self._node.throttles) and not before.get("throttles")
         is_news = any(report not in before.get("ranks", ()) for report in ranks)
+        told = {(one["gpu"], one["xid"], *one["podUIDs"]) for one in before.get("xids", ())}
+        is_news |= any((one["gpu"], one["xid"], *one["podUIDs"]) not in told for one in xids_json(xids))
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
         is_urgent = is_first or is_news
         pause_s = NEWS_S if is_urgent else PROFILE_S
@@ -67,7 +70,7 @@ class ProfileWriter:
             or not self._writes.may_begin("profile")
         ):
             return
-        status = profile_status(self._node, senses, self._tune) | ({"ranks": ranks} if ranks else {})
+        status = profile_status(self._node, senses, self._tune, xids) | ({"ranks": ranks} if ranks else {})
         if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
         self._written_status, self._written_at_s = status, now_s
@@ -100,7 +103,7 @@ class ProfileWriter:
         self._written_status, self._written_at_s = None, float("-inf")
 
 
-def profile_status(node: Node, senses: Senses, tune: TuneMode) -> Json:
+def profile_status(node: Node, senses: Senses, tune: TuneMode, xids: Sequence[XidEntry] = ()) -> Json:
     """Return `status` of the NodeProfile, without its time."""
     return profile_json(
         NodeProfile(
@@ -120,6 +123,8 @@ def profile_status(node: Node, senses: Senses, tune: TuneMode) -> Json:
             links=senses.gpus.links,
             throttles=node.throttles,
             tune=tune,
-            lacks=(*node.lacks, *([senses.gpus.why] if senses.gpus.why else [])),
+            lacks=(*node.lacks, *([senses.gpus.why] if senses.gpus.why else []), *senses.gpus.xid_lacks),
+            watches_xids=senses.gpus.library is LibraryState.READY and not senses.gpus.xid_lacks,
+            xids=xids,
         )
     )

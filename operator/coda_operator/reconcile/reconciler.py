@@ -79,7 +79,7 @@ class Reconciler:
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._acceptor = Acceptor(client, cluster, requests)
         self._gang = GangPods(client, cluster, requests)
-        self._logs = RankLogs(client, rules or built_in_rules())
+        self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)
         self._announcer = StopAnnouncer(client, cluster, requests, clock)

@@ -113,6 +113,7 @@ def failure_json(failure: FailureRecord) -> Json:
         "repeats": failure.repeats,
         "unread": failure.unread,
         "signature": failure.signature,
+        "xid": failure.xid,
     }
     fields = {name: value for name, value in fields.items() if value is not None and value != ""}
     if failure.time_s:

@@ -85,7 +85,7 @@ class ClusterView:
             held_part=self._held_part,
             on_restored=self._on_restored,
         )
-        self.agents = Agents(client)  # not kept up to date here: only who leads needs them
+        self.agents = Agents(client, clock)  # not kept up to date here: only who leads needs them
         self.nodes = Nodes(client, self._on_node, clock, config or LifecycleConfig())
 
     async def run(self) -> None:

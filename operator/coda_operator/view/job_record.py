@@ -223,4 +223,5 @@ def failure_from_json(failure: Item | None) -> FailureRecord | None:
         alike=(failure.get("alike") or {}).get("jobs") or 0,
         alike_names=tuple((failure.get("alike") or {}).get("names") or ()),
         cut_short=bool(failure.get("cutShort")),
+        xid=failure.get("xid"),
     )

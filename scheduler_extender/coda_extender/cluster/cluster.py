@@ -15,8 +15,8 @@ from coda.model import NOTHING, Job, JobId, Placement, Resources
 from coda.model.job import WriteTrouble
 from coda.model.live_placement import is_waiting, open_wish
 from coda.placements import awaits_decision
+from coda.placements.lingering_use import SETTLE_S
 from coda.placements.review import fits_at_once
-from coda.placements.wait_limits import SETTLE_S
 from coda.policy.priorities import PriorityRule
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_extender.guard.guard import Guard

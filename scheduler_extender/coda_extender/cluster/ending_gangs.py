@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coda.model import NOTHING, Resources
-from coda.placements.wait_limits import SETTLE_S, is_held_back, may_still_end
+from coda.placements.lingering_use import SETTLE_S, is_held_back, may_still_end
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.read import Owner, Pod
 

@@ -17,8 +17,8 @@ from coda.errors import Conflict, Outage
 from coda.model import Job, JobId
 from coda.model.decision import Start
 from coda.placements import placement_from_start
+from coda.placements.failed_writes import DOUBT_S
 from coda.placements.review import released_placement
-from coda.placements.write_limits import DOUBT_S
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.pod_events import PodEvents

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coda.model import Job, JobId, Phase
 from coda.model.decision import Stop, name_for
-from coda.placements.write_limits import DOUBT_S, PATIENCE_S
+from coda.placements.failed_writes import DOUBT_S, PATIENCE_S
 from coda.policy.config import ReclaimConfig
 from coda.policy.reclaim import WINDOW_S, min_runtime_s, times_reclaimed
 from coda_extender.cluster.cluster import ExtenderCluster

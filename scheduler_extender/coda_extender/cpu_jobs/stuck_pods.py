@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from coda.model import JobId
-from coda.placements.wait_limits import is_stuck
+from coda.placements.lingering_use import is_stuck
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.evictions import evict
 from coda_extender.cpu_jobs.pod_events import PodEvents

@@ -11,7 +11,7 @@ from typing import Final
 
 from coda.model import NOTHING, Resources
 from coda.placements import InFlight
-from coda.placements.wait_limits import UNSEEN_S
+from coda.placements.lingering_use import UNSEEN_S
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import KeysView
 from typing import Final, NamedTuple
 
-from coda.placements.wait_limits import SPREAD_S, is_bind_known, is_outage_over
+from coda.placements.lingering_use import SPREAD_S, is_bind_known, is_outage_over
 from coda_extender.guard.in_flight import Clock
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json

@@ -11,7 +11,7 @@ from typing import Final
 from coda.model import JobId
 from coda.model.decision import Refusal
 from coda.model.live_placement import is_waiting
-from coda.placements.write_limits import WriteFailures
+from coda.placements.failed_writes import WriteFailures
 from coda_extender.metrics import Metrics
 from coda_extender.planner.pending_reasons import (
     PendingNotice,

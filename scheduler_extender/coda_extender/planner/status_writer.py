@@ -15,7 +15,7 @@ from typing import Final
 
 from coda.errors import Conflict, Outage
 from coda.model import Job, JobId
-from coda.placements.write_limits import DOUBT_S
+from coda.placements.failed_writes import DOUBT_S
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.metrics import Metrics
 from coda_extender.write_slots import WriteSlots

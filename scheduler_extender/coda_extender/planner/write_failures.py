@@ -17,7 +17,7 @@ from coda.cycle.wait_reasons import UNWRITABLE
 from coda.errors import CodaError
 from coda.model import JobId
 from coda.model.job import WriteTrouble
-from coda.placements.write_limits import FIRST_PAUSE_S, BudgetRefusals, WriteFailures
+from coda.placements.failed_writes import FIRST_PAUSE_S, BudgetRefusals, WriteFailures
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.events import event_about
 from coda_extender.metrics import Metrics

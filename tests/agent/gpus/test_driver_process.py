@@ -13,7 +13,7 @@ from coda_agent.gpus.driver.gpus import Gpus
 from coda_agent.gpus.driver_process import SILENT, DriverPatience, DriverProcess
 from coda_lab.emulators.nvml import NvmlState
 from coda_lab.emulators.nvml.library import environment_for
-from tests.agent.gpus.rig import NOW, advance, built_library, later
+from tests.agent.gpus.rig import NOW, advance, built_library, gpu, later
 
 SLOW = DriverPatience(answer_s=20.0)  # a busy machine may start Python as slowly as that
 HASTY = DriverPatience(answer_s=0.0)
@@ -70,6 +70,15 @@ def test_a_driver_that_is_slow_once_loses_no_gpu(state: NvmlState, driver: Drive
     answer = driver.sense(advance(state, later(13)))
     assert [reading.share for reading in answer.readings] == pytest.approx([0.6, 0.6])
     assert answer.at_s == later(10).monotonic_s
+
+
+def test_an_error_is_told_once_also_while_the_driver_is_slow(state: NvmlState, driver: Driver) -> None:
+    state.raise_xid(gpu(0).uuid, 48)
+    assert [one.xid for one in driver.sense(later(1)).xids] == [48]
+    driver.wait(HASTY)
+    state.delay("nvmlDeviceGetMemoryInfo", 300_000)
+    assert driver.sense(later(2)).xids == ()
+    assert driver.sense(later(2 + DriverPatience().lost_s)).xids == ()
 
 
 def test_a_driver_that_hangs_has_lost_its_gpus_and_nothing_else(state: NvmlState, driver: Driver) -> None:

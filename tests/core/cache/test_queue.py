@@ -7,7 +7,7 @@ from coda.cache.gang_class import GangClass
 from coda.cache.queue import waiting_jobs
 from coda.cache.world_index import WorldIndex
 from coda.history import RunTimes
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from coda.model import Job
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, running, world

@@ -11,7 +11,7 @@ from coda.model import Job
 from coda.model.decision import StopCause
 from coda.model.world import VirtualCluster
 from coda.policy import ArraysConfig, Component, PolicyConfig
-from coda.policy.preemption import lost_work
+from coda.policy.preemption_rules import lost_work
 from tests.builders import job, node, rack, running, world
 
 NOW_S = 10_000.0

@@ -14,7 +14,7 @@ from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
 from coda.policy import PolicyConfig
 from coda.policy.order import LAS_THRESHOLD_GPU_S, attained_gpu_s
-from coda.policy.preemption import LEAST_RUN_S
+from coda.policy.preemption_rules import LEAST_RUN_S
 from tests.builders import resources, world
 from tests.core.cycle.test_preemption import CODA, LAS, NODES, SRTF, TENANTS, YARN, gpu
 from tests.core.play import Play

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from coda.cache import PlannerCache
 from coda.cycle import decide
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from coda.history.run_times import RunTimes
 from coda.model import Job, Node, World
 from coda.policy import Level, PolicyConfig

@@ -12,8 +12,8 @@ from coda.model import JobId, Phase, PlacementState, Resources
 from coda.model.decision import Stop
 from coda.model.job import StopCause, StopOrder
 from coda.placements import PlacementAction, review_placements
+from coda.placements.lingering_use import LEAVES_WITHIN_S, is_leaving
 from coda.placements.stop_orders import order_from_stop
-from coda.placements.wait_limits import LEAVES_WITHIN_S, is_leaving
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, world
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.cache.world_index import PlannerCache
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from coda.history.run_times import FinishedRun, RunTimes
 from coda.model import Job
 from coda.model.world import World

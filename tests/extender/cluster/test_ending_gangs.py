@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import NOTHING
-from coda.placements.wait_limits import SETTLE_S
+from coda.placements.lingering_use import SETTLE_S
 from coda.policy import ArraysConfig, PolicyConfig
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_kube.cluster_state import ClusterState

@@ -1,6 +1,6 @@
 """Binds that kube-scheduler may have forgotten: what the guard keeps closed until it is seen to know of them."""
 
-from coda.placements.wait_limits import LONGEST_S
+from coda.placements.lingering_use import LONGEST_S
 from coda_extender.guard.guard import OUT_OF_TOUCH, TAKEN
 from coda_extender.guard.unconfirmed_binds import UnconfirmedBinds
 from coda_extender.protocol import Answer

@@ -127,7 +127,7 @@ async def test_budgets_that_allow_nothing_stop_nobody_else(api: FakeApi) -> None
 
 
 async def test_a_budget_is_asked_again_after_a_pause(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coda.placements.write_limits.FIRST_BUDGET_PAUSE_S", 0.2)
+    monkeypatch.setattr("coda.placements.failed_writes.FIRST_BUDGET_PAUSE_S", 0.2)
     budget(api, "web", 0)
     async with replica(api, policy=CODA):
         await fill(api)

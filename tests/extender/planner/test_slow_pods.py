@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coda.placements.write_limits import SLOW_PER_NAMESPACE
+from coda.placements.failed_writes import SLOW_PER_NAMESPACE
 from coda_kube.api.client import MERGE
 from coda_kube.objects.json_types import Json
 from tests.extender.cpu_pods import CODA, OWNER, evictions, fill, gated, is_released

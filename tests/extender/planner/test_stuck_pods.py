@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coda.placements.wait_limits import GIVEN_UP_S, NODE_LOST_S
+from coda.placements.lingering_use import GIVEN_UP_S, NODE_LOST_S
 from coda_extender.cpu_jobs.stuck_pods import StuckPods
 from coda_kube.objects.json_types import Json
 from tests.extender.cpu_pods import OWNER, bind, events, evictions, gated, is_released, pod

@@ -96,3 +96,18 @@ def test_a_misspelt_annotation_is_logged_and_the_usual_load_runs(host: Host, cap
     host.follow([pod(gigabytes="200")], {})
     assert only(host).bytes_per_s == 0
     assert "default/a: annotation load.coda.scheduler/gigabytes is unknown" in caplog.text
+
+
+def test_the_driver_reports_an_error_once_for_each_time_that_the_pod_asks_for_one(host: Host) -> None:
+    def told() -> list[str]:
+        lines = host.machine.state.path.read_text().splitlines()
+        return [line.split()[4] for line in lines if line.startswith("event ")]
+
+    host.follow([pod(gpus=1)], {})
+    assert told() == []
+    host.follow([pod(gpus=1, version=2, xid="79")], {})
+    host.follow([pod(gpus=1, version=3, xid="79")], {})
+    host.follow([pod(gpus=1, version=4, xid="79", noise="0.5")], {})
+    assert told() == ["79"]
+    host.follow([pod(gpus=1, version=5, xid="48"), pod("cpu", xid="48")], {})
+    assert told() == ["79", "48"]

@@ -23,7 +23,7 @@ SHARING_OFF: Final = WaitReason(
 )
 
 
-class Obstacle(Enum):
+class SeatObstacle(Enum):
     """What keeps a rank from a GPU. The order in which they are named; the first that most GPUs have is the code."""
 
     SEATS = "have no seat left"
@@ -33,10 +33,10 @@ class Obstacle(Enum):
 
 
 _CODES: Final = {
-    Obstacle.SEATS: WaitCode.SEATS_TAKEN,
-    Obstacle.GPU_MEMORY: WaitCode.GPU_MEMORY_TAKEN,
-    Obstacle.UNKNOWN: WaitCode.GPUS_NOT_KNOWN,
-    Obstacle.NODE: WaitCode.INSUFFICIENT_RESOURCES,
+    SeatObstacle.SEATS: WaitCode.SEATS_TAKEN,
+    SeatObstacle.GPU_MEMORY: WaitCode.GPU_MEMORY_TAKEN,
+    SeatObstacle.UNKNOWN: WaitCode.GPUS_NOT_KNOWN,
+    SeatObstacle.NODE: WaitCode.INSUFFICIENT_RESOURCES,
 }
 _NODE_CODES: Final = {
     CPU: WaitCode.INSUFFICIENT_CPU,
@@ -53,17 +53,17 @@ class Place:
     node: Node
     free: Resources
 
-    def obstacle(self, job: Job) -> Obstacle | None:
+    def obstacle(self, job: Job) -> SeatObstacle | None:
         """Return what keeps a rank of the job from it; None: nothing. The job counts `as_sharer`."""
         if self.node.name in job.avoid or not accepts(job.constraints, self.node):
-            return Obstacle.NODE
+            return SeatObstacle.NODE
         if not self.gpu.is_known:
-            return Obstacle.UNKNOWN
+            return SeatObstacle.UNKNOWN
         if not self.gpu.has_seat:
-            return Obstacle.SEATS
+            return SeatObstacle.SEATS
         if not self.gpu.has_memory_for(job):
-            return Obstacle.GPU_MEMORY
-        return None if job.request.fits_in(self.free) else Obstacle.NODE
+            return SeatObstacle.GPU_MEMORY
+        return None if job.request.fits_in(self.free) else SeatObstacle.NODE
 
     def could_ever(self, job: Job) -> bool:
         """True if the GPU could take a rank if nobody was there."""
@@ -98,8 +98,8 @@ def shortage_reason(job: Job, matching: Sequence[Place], holders: int) -> WaitRe
         message = f"{counted(len(matching), 'GPU')} could take a rank, but not {job.replicas} at once"
         return WaitReason(code=WaitCode.INSUFFICIENT_RESOURCES, message=message)
     most = max(counts.values())
-    cause = next(obstacle for obstacle in Obstacle if counts[obstacle] == most)
-    parts = [f"{counts[obstacle]} {obstacle.value}" for obstacle in Obstacle if counts[obstacle]]
+    cause = next(obstacle for obstacle in SeatObstacle if counts[obstacle] == most)
+    parts = [f"{counts[obstacle]} {obstacle.value}" for obstacle in SeatObstacle if counts[obstacle]]
     asked = f"needs a seat on {counted(job.replicas, 'GPU')}, each with {_needs_text(job)}"
     message = f"{asked}; of {counted(len(matching), 'GPU')} with seats {listed(parts)}"
     sitting = [one.id for place in matching for one in place.gpu.sharers]
@@ -107,7 +107,9 @@ def shortage_reason(job: Job, matching: Sequence[Place], holders: int) -> WaitRe
         code=_code_of(cause, job, matching),
         message=message,
         numbers=numbers_of(ranks=job.replicas, gpus=len(matching), gpus_open=len(matching) - sum(counts.values())),
-        holders=tuple(dict.fromkeys(sitting))[:holders] if cause in (Obstacle.SEATS, Obstacle.GPU_MEMORY) else (),
+        holders=tuple(dict.fromkeys(sitting))[:holders]
+        if cause in (SeatObstacle.SEATS, SeatObstacle.GPU_MEMORY)
+        else (),
     )
 
 
@@ -135,14 +137,14 @@ def _needs_text(job: Job) -> str:
     return f"{memory}, and {amounts_text(job.request)}"
 
 
-def _code_of(cause: Obstacle, job: Job, matching: Sequence[Place]) -> WaitCode:
+def _code_of(cause: SeatObstacle, job: Job, matching: Sequence[Place]) -> WaitCode:
     """A node's lack has the name of what is short, if it is the same everywhere."""
-    if cause is not Obstacle.NODE:
+    if cause is not SeatObstacle.NODE:
         return _CODES[cause]
     lacking = {
         frozenset(name for name in (CPU, MEMORY, PODS) if _asked(job, name) > max(0, amount_free(place.free, name)))
         for place in matching
-        if place.obstacle(job) is Obstacle.NODE
+        if place.obstacle(job) is SeatObstacle.NODE
     }
     names = next(iter(lacking)) if len(lacking) == 1 else frozenset()
     return _NODE_CODES[next(iter(names))] if len(names) == 1 else _CODES[cause]

@@ -1,4 +1,6 @@
-"""`python -m coda_lab.emulators.cuda [VERSION ...]` (`make torch`): fetch torch for the rig, by default all."""
+"""`python -m coda_lab.emulators.cuda [VERSION ...]` (`make torch`): fetch torch for the rig, by default all.
+
+`newest` is a version too: the one that short tests use."""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def main(words: Sequence[str] | None = None) -> int:
     versions = list(sys.argv[1:] if words is None else words) or list(TORCH_VERSIONS)
     try:
         for version in versions:
-            print(fetch_torch(Settings.from_environ(), version).site)  # noqa: T201
+            named = next(iter(TORCH_VERSIONS)) if version == "newest" else version
+            print(fetch_torch(Settings.from_environ(), named).site)  # noqa: T201
     except CodaError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from coda_lab.emulators.nvml.devices import Device, Process, Step, lines_of
 
+XID_EVENT = 8  # NVML's type of a critical error
+NO_INSTANCE = 0xFFFFFFFF
+MOST_EVENTS = 256  # the library keeps no more
 STATE_VARIABLE = "CODA_NVML_STATE"  # environment variable in which the library finds the file
 
 
@@ -22,6 +25,17 @@ class _Fault:
     device: int | None  # None: every device, and calls without one
     call: str  # an NVML function's name, or *
     code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """What the driver told of a device. Instances: NO_INSTANCE where it names no MIG slice."""
+
+    number: int
+    uuid: str
+    xid: int
+    gpu_instance: int
+    compute_instance: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +53,7 @@ class NvmlState:
     _epoch: int = 1
     _frozen_us: int | None = None
     _faults: list[_Fault] = field(default_factory=list)
+    _events: list[_Event] = field(default_factory=list)  # the last ones, in order
     _delays: dict[str, int] = field(default_factory=dict)
     _ancestors: dict[tuple[int, int], int] = field(default_factory=dict)
     _generation: int = field(default_factory=time.time_ns)  # no two writers of one file begin with the same number
@@ -135,6 +150,16 @@ class NvmlState:
         self._faults = [*kept, *([_Fault(device=index, call=call, code=code)] if code else [])]
         self.write()
 
+    def raise_xid(self, uuid: str, xid: int, *, instance: tuple[int, int] = (NO_INSTANCE, NO_INSTANCE)) -> None:
+        """The driver reports this critical error of the GPU, to those who registered for it before.
+
+        `instance`: GPU instance and compute instance, where the driver names the MIG slice."""
+        number = self._events[-1].number + 1 if self._events else 1
+        gpu_instance, compute_instance = instance
+        event = _Event(number=number, uuid=uuid, xid=xid, gpu_instance=gpu_instance, compute_instance=compute_instance)
+        self._events = [*self._events, event][-MOST_EVENTS:]
+        self.write()
+
     def delay(self, call: str, delay_us: int) -> None:
         """`call` takes that much longer; 0 ends it."""
         self._delays[call] = delay_us
@@ -169,6 +194,10 @@ class NvmlState:
             yield from lines_of(index, device)
         for (one, other), level in sorted(self._ancestors.items()):
             yield f"ancestor {one} {other} {level}"
+        index_by_uuid = {device.uuid: index for index, device in enumerate(self.devices)}
+        for event in self._events:
+            index, instances = index_by_uuid.get(event.uuid, -1), f"{event.gpu_instance} {event.compute_instance}"
+            yield f"event {event.number} {index} {XID_EVENT} {event.xid} {instances}"
         for fault in self._faults:
             yield f"fault {'*' if fault.device is None else fault.device} {fault.call} {fault.code}"
         for call, delay_us in sorted(self._delays.items()):

@@ -14,6 +14,7 @@ from coda_agent.gpus.driver.links import find_links
 from coda_agent.gpus.driver.measure import TrackedDevice, measure_device
 from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
 from coda_agent.gpus.driver.session import NvmlSession
+from coda_agent.gpus.driver.xid_events import XidEvents
 from coda_agent.gpus.samples import Moment
 
 
@@ -48,8 +49,9 @@ class Gpus:
             first_pause_s=self._config.first_pause_s,
             longest_pause_s=self._config.longest_pause_s,
             longest_search_s=self._config.longest_search_s,
-            before_end=self._free_samples,
+            before_end=self._give_back,
         )
+        self._xids = XidEvents()
         self._tracked: dict[str, TrackedDevice] = {}  # by UUID; open in this session
         self._missing: dict[str, tuple[Gpu, str]] = {}  # by UUID: seen earlier, not open now, and why
         self._refused: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Gpus:
         """Measure every device once. Devices that were ever seen stay in the answer, as LOST while they are gone."""
         if self._session.open_if_due(now.monotonic_s):
             self._find_devices(now)
+        xids = self._xids.take()  # before a device that fails ends the session, and them with it
         measured = self._measure(now) if self._session.is_open else []
         if not self._session.is_open:  # also if it ended while devices were asked
             measured = self._all_lost(self._session.why or "NVML is closed")
@@ -73,6 +76,8 @@ class Gpus:
             driver=self._session.driver if self._session.is_open else None,
             readings=tuple(sorted(readings, key=lambda reading: reading.gpu.uuid)),
             unreadable=self._refused,
+            xids=xids,
+            xid_lacks=self._xids.lacks,
             links=self._links,
         )
 
@@ -86,8 +91,9 @@ class Gpus:
         """End the session; the next `sense` begins another."""
         self._session.close()
 
-    def _free_samples(self) -> None:
-        """Samples are of one session: two of different ones say nothing together."""
+    def _give_back(self) -> None:
+        """Samples and events are of one session."""
+        self._xids.forget()
         for tracked in self._tracked.values():
             tracked.slice_use.forget_all_except(())
 
@@ -99,6 +105,7 @@ class Gpus:
             return
         before, was_missing = self._tracked, self._missing
         self._tracked = {device.gpu.uuid: self._track(device, before, now) for device in found}
+        self._xids.watch(found)
         gone = {uuid: tracked.device.gpu for uuid, tracked in before.items()}
         gone |= {uuid: gpu for uuid, (gpu, _) in was_missing.items()}
         self._missing = {

@@ -5,6 +5,7 @@ and everything here runs as on real GPUs."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -18,6 +19,7 @@ from coda_agent.gpus.devices import GpuProcess, Memory
 
 Handle = NewType("Handle", object)
 GpmSample = NewType("GpmSample", object)
+EventSet = NewType("EventSet", object)
 _T = TypeVar("_T")
 
 _NO_INSTANCE = 0xFFFFFFFF
@@ -249,6 +251,43 @@ def graphics_percent(before: GpmSample, after: GpmSample) -> float:
         trouble = _GPM_TROUBLES.get(metric.nvmlReturn, Trouble.PASSING)
         raise NvmlFailure(trouble, f"nvmlGpmMetricsGet: no GRAPHICS_UTIL (NVML {metric.nvmlReturn})")
     return float(metric.value)
+
+
+def new_event_set() -> EventSet:
+    """Return an empty set of events; free it before the session ends."""
+    return EventSet(ask(pynvml.nvmlEventSetCreate))
+
+
+def free_event_set(events: EventSet) -> None:
+    """Free the set."""
+    ask(pynvml.nvmlEventSetFree, events)
+
+
+def watch_xids(handle: Handle, events: EventSet) -> None:
+    """Have the device's critical errors put into the set from now on. UNSUPPORTED on some vGPUs."""
+    with _translating_errors("nvmlDeviceRegisterEvents"):
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+
+
+def number_of(handle: Handle) -> int:
+    """Return what tells one device of this session from the others, without asking it: it may be lost."""
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]  # a pointer of pynvml
+
+
+def next_xid(events: EventSet) -> tuple[int, int, int | None, int | None] | None:
+    """Return the next critical error without waiting: number of the device, Xid, GPU instance, compute instance.
+
+    None: there is no further one."""
+    try:
+        with _translating_errors("nvmlEventSetWait_v2"):
+            found = pynvml.nvmlEventSetWait_v2(events, 0)
+    except NvmlFailure as failure:
+        cause = failure.__cause__
+        if isinstance(cause, pynvml.NVMLError) and cause.value == pynvml.NVML_ERROR_TIMEOUT:
+            return None
+        raise
+    gpu, compute = (None if at == _NO_INSTANCE else int(at) for at in (found.gpuInstanceId, found.computeInstanceId))
+    return number_of(found.device), int(found.eventData), gpu, compute
 
 
 def common_ancestor(one: Handle, other: Handle) -> int:

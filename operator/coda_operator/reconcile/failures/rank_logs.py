@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-from coda.diagnosis import Diagnosis, End, RankLog, Retry, RuleBook, conclude, examine
+from coda.diagnosis import Diagnosis, End, RankLog, Reason, Retry, RuleBook, conclude, examine
 from coda.diagnosis.classifier import Found
+from coda.diagnosis.xids import SeenXid
 from coda.errors import CodaError
 from coda.lifecycle import PodState, RankPod, Situation
 from coda.lifecycle.state import of_attempt
 from coda_kube.api.client import Client
-from coda_operator.view import JobRecord
+from coda_operator.view import ClusterView, JobRecord
 
 Result = TypeVar("Result")
 
@@ -30,6 +31,8 @@ LOG_LIMIT_S: Final = 10.0
 ALL_LIMIT_S: Final = 20.0
 """For all logs of one round. Two rounds stay well within the 60 s after which a leader without progress hangs."""
 MOST_LOGS: Final = 16  # of failed ranks, as many of the others, and messages. Our choice: a peer seldom says more
+XID_LIMIT_S: Final = 8.0
+"""To wait for what the node's agent saw: its round takes a second, and it writes news within five."""
 AT_ONCE: Final = 8  # of all jobs together, each of 2 MiB at most
 _PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
 
@@ -37,26 +40,37 @@ _PLAIN_ENDS: Final = frozenset({"", "Error", "Completed"})
 class RankLogs:
     """Reads and classifies. One for all jobs: together they read at most `AT_ONCE` logs at the same time."""
 
-    def __init__(self, client: Client, rules: RuleBook) -> None:
+    def __init__(self, client: Client, cluster: ClusterView, rules: RuleBook) -> None:
         self._client = client
+        self._cluster = cluster
         self._rules = rules
         self._slots = asyncio.Semaphore(AT_ONCE)
         # A log of noise takes half a second: no event loop, and so no other job, waits for that.
         self._examiner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="logs")
 
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
-        """Return the root cause, and which logs could not be read ("": none). It takes 40 s at most."""
+        """Return the root cause, and which logs could not be read ("": none). It takes 50 s at most."""
         pods = of_attempt(now)
         ended = [pod for pod in pods if pod.state is PodState.FAILED]
         failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
-        ends = [_end(pod, heard=number < MOST_LOGS) for number, pod in enumerate(failed)]
         shown, unread = await self._read(job, failed[:MOST_LOGS])
-        found = await self._concluded(shown, ends)
+        found = await self._concluded(shown, self._ends(pods, failed))
         if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
             others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
             more, _ = await self._read(job, others)
-            found = await self._concluded([*shown, *more], ends)
+            shown = [*shown, *more]
+            found = await self._concluded(shown, self._ends(pods, failed))
+        is_open = not found.explicit or found.retry is Retry.OTHER_NODE or found.reason is Reason.INVALID_ACCESS
+        if is_open and found.xid is None and await self._cluster.agents.await_xid(pods, XID_LIMIT_S):
+            found = await self._concluded(shown, self._ends(pods, failed))
         return found, unread
+
+    def _ends(self, pods: Sequence[RankPod], failed: Sequence[RankPod]) -> list[End]:
+        """Return how ranks ended, the first failed one first, and what agents saw on GPUs of the others."""
+        xids_of = self._cluster.agents.xids_of
+        ends = [_end(pod, xids_of(pod), heard=number < MOST_LOGS) for number, pod in enumerate(failed)]
+        others = [(pod, xids_of(pod)) for pod in pods if pod not in failed]
+        return ends + [End(rank=pod.rank, xids=xids) for pod, xids in others if xids]
 
     async def _concluded(self, shown: list[Found], ends: list[End]) -> Diagnosis:
         """Off the event loop: a gang has thousands of ends, and a Lease would not be renewed meanwhile."""
@@ -99,10 +113,10 @@ class RankLogs:
             return await self._in_thread(partial(examine, RankLog(log=log, rank=pod.rank), self._rules))
 
 
-def _end(pod: RankPod, *, heard: bool) -> End:
+def _end(pod: RankPod, xids: tuple[SeenXid, ...], *, heard: bool) -> End:
     """`heard`: its message counts too, of 4 KiB perhaps."""
     said = [text for text in (pod.reason, pod.message if heard else "") if text not in _PLAIN_ENDS]
-    return End(exit_code=pod.exit_code, said=tuple(said), rank=pod.rank)
+    return End(exit_code=pod.exit_code, said=tuple(said), rank=pod.rank, xids=xids)
 
 
 def _said(troubles: Sequence[tuple[int, str]]) -> str:

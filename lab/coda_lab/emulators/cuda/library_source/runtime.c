@@ -147,6 +147,24 @@ int rig_gpu_of(int index) {
 }
 static int failed(int error) { return error ? (last_error = error) : 0; }
 
+/* Capture of a graph, in CUDA's default mode: meanwhile every thread that has not said "relaxed" may neither allocate,
+   free, wait nor ask (as NCCL's watchdog found out with cudaEventQuery), and whoever does it spoils the capture. */
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, RELAXED = 2 };
+static void *captured;
+static int is_spoiled;
+static __thread int capture_mode;
+static int is_unsafe(void) {
+  pthread_mutex_lock(&mine);
+  int unsafe = captured && capture_mode != RELAXED;
+  if (unsafe) is_spoiled = 1;
+  pthread_mutex_unlock(&mine);
+  return unsafe ? failed(CAPTURE_UNSUPPORTED) : 0;
+}
+int cudaThreadExchangeStreamCaptureMode(int *mode) { int before = capture_mode; capture_mode = *mode, *mode = before; return 0; }
+int cudaStreamBeginCapture(void *s, int mode) { (void)mode; pthread_mutex_lock(&mine); captured = s, is_spoiled = 0; pthread_mutex_unlock(&mine); return 0; }
+int cudaStreamEndCapture(void *s, void **graph) { (void)s; pthread_mutex_lock(&mine); captured = NULL; int error = is_spoiled ? CAPTURE_INVALIDATED : 0; pthread_mutex_unlock(&mine); *graph = s; return failed(error); }
+int cudaStreamIsCapturing(void *s, int *status) { pthread_mutex_lock(&mine); *status = s && s == captured; pthread_mutex_unlock(&mine); return 0; }
+
 /* Memory */
 struct block { void *at; size_t size; int kind, gpu, device; struct block *next; };
 static struct block *blocks[BUCKETS];
@@ -201,6 +219,7 @@ int rig_kind_of(const void *at, int *on, void **start_of) {
 int cudaDeviceSynchronize(void);
 int cudaMalloc(void **at, size_t size) {
   int gpu = gpu_now();
+  if (is_unsafe()) return last_error;
   lock_machine();
   int fits = used_on(gpu) + size <= machine->capacity;
   if (fits) machine->gpu[gpu].slots[slot[gpu]].used += size;
@@ -212,12 +231,14 @@ int cudaMalloc(void **at, size_t size) {
 int cudaFree(void *at) {
   start();
   if (!at) return 0;
+  if (is_unsafe()) return last_error;
   cudaDeviceSynchronize();
   return drop_block(at, 1);
 }
 int cudaHostAlloc(void **at, size_t size, unsigned flags) {
   (void)flags;
   start();
+  if (is_unsafe()) return last_error;
   pthread_mutex_lock(&mine);
   int fits = size <= most_host_bytes && host_bytes <= most_host_bytes - size;
   if (fits) host_bytes += size;
@@ -227,7 +248,7 @@ int cudaHostAlloc(void **at, size_t size, unsigned flags) {
   return *at ? 0 : failed(OUT_OF_MEMORY);
 }
 int cudaMallocHost(void **at, size_t size) { return cudaHostAlloc(at, size, 0); }
-int cudaFreeHost(void *at) { return at ? drop_block(at, 0) : 0; }
+int cudaFreeHost(void *at) { return !at ? 0 : is_unsafe() ? last_error : drop_block(at, 0); }
 int cudaMallocAsync(void **at, size_t size, void *stream) { (void)stream; return cudaMalloc(at, size); }
 int cudaFreeAsync(void *at, void *stream) { (void)stream; return cudaFree(at); }
 int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
@@ -286,15 +307,14 @@ int cudaLaunchKernelExC(const void *c, const void *f, void **v) { (void)f, (void
 int cudaGraphLaunch(void *g, void *s) { (void)g; return launch(s); }
 static int wait_for(u64 done) { if (done > rig_now()) sleep_until(done); return 0; }
 int cudaStreamSynchronize(void *s) { start(); return wait_for(done_at(&stream_of(s)->done)); }
-int cudaDeviceSynchronize(void) { start(); return wait_for(done_at(&device_done[device])); }
-int cudaStreamQuery(void *s) { start(); return done_at(&stream_of(s)->done) > rig_now() ? failed(NOT_READY) : 0; }
+int cudaDeviceSynchronize(void) { start(); return is_unsafe() ? last_error : wait_for(done_at(&device_done[device])); }
+int cudaStreamQuery(void *s) { start(); return is_unsafe() ? last_error : done_at(&stream_of(s)->done) > rig_now() ? failed(NOT_READY) : 0; }
 int cudaStreamCreateWithPriority(void **s, unsigned f, int p) { (void)f, (void)p; struct stream *made = calloc(1, sizeof *made); made->device = device; *s = made; return 0; }
 int cudaStreamCreateWithFlags(void **s, unsigned f) { return cudaStreamCreateWithPriority(s, f, 0); }
 int cudaStreamCreate(void **s) { return cudaStreamCreateWithPriority(s, 0, 0); }
 int cudaStreamDestroy(void *s) { (void)s; return 0; }
 int cudaStreamGetPriority(void *s, int *p) { (void)s; *p = 0; return 0; }
 int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0, *greatest = -5; return 0; }
-int cudaStreamIsCapturing(void *s, int *status) { (void)s; *status = 0; return 0; }
 int cudaStreamGetCaptureInfo(void *s, int *status) { (void)s; *status = 0; return 0; }
 int cudaStreamGetCaptureInfo_v2(void *s, int *status) { (void)s; *status = 0; return 0; }
 int cudaStreamGetCaptureInfo_v3(void *s, int *status) { (void)s; *status = 0; return 0; }
@@ -303,7 +323,7 @@ int cudaEventCreate(void **e) { return cudaEventCreateWithFlags(e, 0); }
 int cudaEventDestroy(void *e) { free(e); return 0; }
 int cudaEventRecordWithFlags(void *e, void *s, unsigned f) { (void)f; u64 now = rig_now(), done = done_at(&stream_of(s)->done); pthread_mutex_lock(&mine); *(u64 *)e = done > now ? done : now; pthread_mutex_unlock(&mine); return 0; }
 int cudaEventRecord(void *e, void *s) { return cudaEventRecordWithFlags(e, s, 0); }
-int cudaEventQuery(void *e) { return done_at(e) > rig_now() ? failed(NOT_READY) : 0; }
+int cudaEventQuery(void *e) { return is_unsafe() ? last_error : done_at(e) > rig_now() ? failed(NOT_READY) : 0; }
 int cudaEventSynchronize(void *e) { return wait_for(done_at(e)); }
 int cudaEventElapsedTime(float *ms, void *a, void *b) { *ms = (float)(((double)done_at(b) - (double)done_at(a)) / 1e6); return 0; }
 int cudaEventElapsedTime_v2(float *ms, void *a, void *b) { return cudaEventElapsedTime(ms, a, b); }

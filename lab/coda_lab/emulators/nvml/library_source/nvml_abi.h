@@ -16,6 +16,7 @@ enum {
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
+    TIMEOUT = 10,
     GPU_IS_LOST = 15,
     LIB_RM_VERSION_MISMATCH = 18,
     ARGUMENT_VERSION_MISMATCH = 25,
@@ -26,6 +27,7 @@ enum { VALUE_UNSIGNED_INT = 1, VALUE_UNSIGNED_LONG_LONG = 3 };
 enum { SAMPLES_GPU_UTILIZATION = 1, SAMPLES_MEMORY_UTILIZATION = 2 };
 enum { GPM_GRAPHICS_UTIL = 1, GPM_METRICS_VERSION = 1 };
 enum { FIELD_PCIE_TX_BYTES = 197, FIELD_PCIE_RX_BYTES = 198 };
+enum { EVENT_XID = 8 };
 enum { NO_INSTANCE = 0xFFFFFFFF };
 
 typedef union {
@@ -82,6 +84,14 @@ typedef struct {
     gpm_sample_t before, after;
     gpm_metric_t metrics[]; /* NVML_GPM_METRIC_MAX, which grows with every version */
 } gpm_metrics_get_t;
+
+typedef struct opaque_event_set *event_set_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    u64 type, content;
+    unsigned int gpu_instance, compute_instance;
+} event_data_t;
 
 typedef struct {
     char bus_id_legacy[16];

@@ -11,6 +11,7 @@
  *   slice <i> <slot> <uuid> <gi> <ci> <memory> <used> <percent|-1> <since us> <busy us before> <profile>
  *   pcie <i> <sent B/s> <received B/s> <counters 0|1> <since us> <sent B> <received B>
  *   nvlink <i> <link> <active 0|1> <bus id at its end>   ancestor <i> <j> <level>
+ *   event <number> <i> <type> <content> <gi> <ci>
  *   fault <i|*> <call|*> <code>    delay <call> <us>
  *   end                                                last line
  *
@@ -113,12 +114,20 @@ static int parse_fault(const char *line) {
     return 1;
 }
 
+static int parse_event(const char *line) {
+    if (fresh.event_count == MOST_EVENTS) return 0;
+    struct event *e = &fresh.events[fresh.event_count++];
+    return sscanf(line, "event %llu %d %llu %llu %u %u", &e->number, &e->device, &e->type, &e->content,
+                  &e->gpu_instance, &e->compute_instance) == 6;
+}
+
 static int parse_node(const char *line) {
     int one, other, level;
     if (!strncmp(line, "driver ", 7))
         return sscanf(line, "%*s %79s %d %llu", fresh.driver, &fresh.loaded, &fresh.epoch) == 3;
     if (!strncmp(line, "clock ", 6)) return sscanf(line, "%*s %llu", &fresh.frozen_us) == 1;
     if (!strncmp(line, "device ", 7)) return parse_device(line);
+    if (!strncmp(line, "event ", 6)) return parse_event(line);
     if (!strncmp(line, "fault ", 6)) return parse_fault(line);
     if (!strncmp(line, "delay ", 6)) {
         if (fresh.delay_count == MOST_FAULTS) return 0;

@@ -13,6 +13,7 @@ enum {
     MOST_LINKS = 36,
     MOST_CPU_WORDS = 16,
     MOST_FAULTS = 64,
+    MOST_EVENTS = 256,
     UUID_BYTES = 96,
     CALL_BYTES = 64,
 };
@@ -22,6 +23,9 @@ struct taken { u64 at_us; unsigned int percent; };
 struct link { int known, active; char remote[32]; };
 struct delay { char call[CALL_BYTES]; u64 us; };
 struct fault { int device; char call[CALL_BYTES]; int code; }; /* device -1: everywhere */
+
+/* What the driver told of a device; `number` grows from event to event of the whole node. */
+struct event { u64 number, type, content; unsigned int gpu_instance, compute_instance; int device; };
 
 struct process {
     unsigned int pid;
@@ -74,11 +78,12 @@ struct state {
     char driver[80];
     int loaded;
     u64 frozen_us; /* 0: the wall clock */
-    int device_count, fault_count, delay_count;
+    int device_count, fault_count, delay_count, event_count;
     struct device devices[MOST_DEVICES];
     int ancestors[MOST_DEVICES][MOST_DEVICES];
     struct fault faults[MOST_FAULTS];
     struct delay delays[MOST_FAULTS];
+    struct event events[MOST_EVENTS]; /* the last ones, in order */
 };
 
 /* The newest state; NULL when the file is missing or cannot be read as one. Call it under the library's lock. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.placements.wait_limits import (
+from coda.placements.lingering_use import (
     CALM_S,
     GIVEN_UP_S,
     LONGEST_S,

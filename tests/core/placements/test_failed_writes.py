@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.placements.write_limits import LONGEST_PAUSE_S, UNPROVEN_PAUSE_S, BudgetRefusals, WriteFailures
+from coda.placements.failed_writes import LONGEST_PAUSE_S, UNPROVEN_PAUSE_S, BudgetRefusals, WriteFailures
 
 
 def test_the_pauses_of_an_owner_double_until_an_eviction_works() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.history import FinishedRun, RunTimes
-from coda.history.expected_runs import ExpectedRuns
+from coda.history.queue_estimates import ExpectedRuns
 from tests.builders import job
 
 WAITING = job("a", gpus=8, user="ann")

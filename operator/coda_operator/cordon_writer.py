@@ -1,7 +1,7 @@
-"""Cordons, for Coda alone, the nodes on which GPUs fail for several users; which ones is decided in `coda.correlation`.
+"""Cordons, for Coda alone, the nodes whose GPUs are suspect; which ones is decided in `coda.correlation`.
 
-A cordon is no state of its own: it follows from the jobs that failed, and the jobs that wait name the nodes in
-`status.avoidNodes`, which the planner obeys. An administrator ends it with an annotation of the node.
+A cordon is no state of its own: it follows from what agents saw and from the jobs that failed. The jobs that wait name
+the nodes in `status.avoidNodes`, which the planner obeys. An administrator ends it with an annotation of the node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from coda.correlation.suspect_nodes import Cordon, ended_cordons, suspect_nodes
+from coda.correlation.suspect_nodes import CORDON_S, Cordon, NodeEvidence, suspect_nodes
 from coda.errors import CodaError
 from coda.wording import moment_text
 from coda_kube.api.client import AlreadyExists, Client
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY_S: Final = 5.0
 """A cordon also ends by time, and failures come one by one. A check takes less than a millisecond."""
+PROBATION: Final = "Coda places jobs on this node again; one that succeeds ends its probation"
 EVENTS: Final = "/api/v1/namespaces/default/events"  # where Kubernetes keeps those of nodes
 
 
@@ -39,14 +40,17 @@ class Cordons:
         *,
         identity: str,
         share: float,
+        cordon_s: float = CORDON_S,
         clock: Callable[[], float],
     ) -> None:
-        """`show` is told how many nodes are cordoned; `share` of the pool's nodes may be."""
+        """`show` is told how many nodes are cordoned; `share` of the pool's nodes may be,
+        each for `cordon_s`."""
         self._client = client
         self._cluster = cluster
         self._show = show
         self._identity = identity
         self._share = share
+        self._cordon_s = cordon_s
         self._clock = clock
 
     async def run(self) -> None:
@@ -59,22 +63,30 @@ class Cordons:
         """Decide once; not while jobs are listed again, for not all are known. Costs no request if nothing changes."""
         if self._cluster.listing.is_set():
             return
-        nodes = self._cluster.nodes
-        failed, cleared_s = self._cluster.failed_jobs.on_nodes, nodes.cleared_s()
-        cordons = suspect_nodes(failed.all(), cleared_s, nodes.with_gpus(), self._clock(), self._share)
-        before = self._cluster.suspicion.cordons
-        after = {cordon.node: cordon for cordon in cordons}
-        until_s = {cordon.node: cordon.until_s for cordon in cordons}
-        suspicion = Suspicion(cordons=after, until_s=until_s, ended=ended_cordons(failed.all(), cleared_s))
+        nodes, agents, failed = self._cluster.nodes, self._cluster.agents, self._cluster.failed_jobs.on_nodes
+        evidence = NodeEvidence(
+            failures=failed.all(),
+            xids=agents.xids(),
+            runs=failed.runs(),
+            watched=agents.watched,
+            cleared_s=nodes.cleared_s(),
+        )
+        verdict = suspect_nodes(evidence, nodes.with_gpus(), self._clock(), self._share, self._cordon_s)
+        before, after = self._cluster.suspicion, {cordon.node: cordon for cordon in verdict.cordons}
+        until_s = {node: cordon.until_s for node, cordon in after.items()}
+        now = Suspicion(cordons=after, until_s=until_s, ended=verdict.ended, probation=verdict.probation)
         self._show(len(after))
-        if suspicion == self._cluster.suspicion:
+        if now == before:
             return
-        self._cluster.suspicion = suspicion
+        self._cluster.suspicion = now
         self._cluster.wake_waiting()
-        for node in sorted(after.keys() - before.keys()):
+        for node in sorted(after.keys() - before.cordons.keys()):
             await self._tell(node, "SuspectGPU", cordon_text(after[node]), "Warning")
-        for node in sorted(before.keys() - after.keys()):
-            await self._tell(node, "Trusted", "Coda places jobs on this node again", "Normal")
+        left = before.cordons.keys() | before.probation
+        for node in sorted((before.cordons.keys() & now.probation) - after.keys()):
+            await self._tell(node, "OnProbation", PROBATION, "Normal")
+        for node in sorted(left - after.keys() - now.probation):
+            await self._tell(node, "Trusted", "Coda trusts the GPUs of this node again", "Normal")
 
     async def _tell(self, node: str, reason: str, message: str, kind: str) -> None:
         log.warning("node %s: %s", node, message)
@@ -90,7 +102,7 @@ class Cordons:
 def cordon_text(cordon: Cordon) -> str:
     """Say in one sentence why, until when, and how to end it."""
     return (
-        f"Coda places no job here until {moment_text(cordon.until_s)}: {cordon.reason} in jobs of {cordon.users} users;"
+        f"Coda places no job here until {moment_text(cordon.until_s)}: {cordon.why};"
         f" to end it: kubectl annotate node {cordon.node} --overwrite {ANNOTATION_CLEARED}=$(date -u +%FT%TZ)"
     )
 

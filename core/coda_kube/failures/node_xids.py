@@ -1,0 +1,50 @@
+"""The Xids that agents saw, as their NodeProfiles tell them.
+
+No clocks of two machines are compared: an Xid is as old as its own agent says, from when the profile came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coda.correlation.suspect_nodes import NodeXid
+from coda.errors import InvalidInput
+from coda_kube.objects.quantities import seconds_from_time
+
+Item = Mapping[str, Any]
+LONGEST_S: Final = 3600.0
+"""An agent writes its profile at least so often, so a profile is never older."""
+MOST: Final = 64  # as the CRD says
+
+
+def came_s(profile: Item, now_s: float) -> float:
+    """Return when a profile that was found in a list was written: by its clock, as far as that can be true."""
+    try:
+        written_s = seconds_from_time((profile.get("status") or {}).get("time"))
+    except InvalidInput:
+        return now_s
+    return now_s - min(LONGEST_S, max(0.0, now_s - written_s))
+
+
+def watches_xids(profile: Item) -> bool:
+    """True if the node's agent sees every Xid."""
+    return (profile.get("status") or {}).get("watchesXids") is True
+
+
+def xids_from_json(profile: Item, written_s: float) -> tuple[NodeXid, ...]:
+    """Return the Xids of a profile; `written_s`: when it was written, by our own clock. What is odd is left out."""
+    status, found = profile.get("status") or {}, []
+    for entry in (status.get("xids") or ())[:MOST]:
+        try:
+            age_s = max(0.0, seconds_from_time(status.get("time")) - seconds_from_time(entry["time"]))
+            one = NodeXid(
+                node=str(profile["metadata"]["name"]),
+                gpu=str(entry["gpu"]),
+                xid=int(entry["xid"]),
+                time_s=written_s - age_s,
+                pods=tuple(str(uid) for uid in entry.get("podUIDs") or ()),
+            )
+        except (InvalidInput, KeyError, TypeError, ValueError):
+            continue
+        found.append(one)
+    return tuple(found)
