@@ -219,7 +219,7 @@ lock: $(READY)
 	$(COMPILE) --no-annotate -c requirements.lock --extra extender pyproject.toml -o scheduler_extender/requirements.lock
 	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock
 
-images:
+images: framework
 	docker build -t coda-operator:$(VERSION) --build-arg PART=operator -f deploy/Dockerfile .
 	docker build -t coda-extender:$(VERSION) --build-arg PART=scheduler_extender -f deploy/Dockerfile .
 	docker build -t coda-agent:$(VERSION) --build-arg PART=node_agent -f deploy/Dockerfile .

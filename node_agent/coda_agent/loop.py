@@ -24,6 +24,7 @@ from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
 from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_stop
 from coda_agent.report import LastWindow, Metrics, ProfileWriter, XidRecord, events_json, profile_status
+from coda_agent.seats import Seats
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
 from coda_agent.sharing import SharedGpus
@@ -85,7 +86,9 @@ class Loop:
         )
         self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
         self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
-        self._sharing = SharedGpus.from_settings(settings) if settings.sharing and not node.reads_only else None
+        shares = settings.sharing and not node.reads_only
+        self._sharing = SharedGpus.from_settings(settings) if shares else None
+        self._seats = Seats(settings, node.state_dir) if shares else None
         self._stops = StopTeller()
         self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
@@ -152,10 +155,14 @@ class Loop:
         problems += await self._follow_progress(local, senses.at)
         if self._sharing is not None:
             problems += self._sharing.round(senses, local)
+        numbers: Mapping[str, int] = {}
+        if self._seats is not None:
+            problems += self._seats.round(senses.gpus.readings, senses.grants if senses.are_grants_known else None)
+            numbers = self._seats.number_by_gpu
         self._log_problems(problems)
         if self._xids.see(senses):
             await self._on_node(self._xids.store)
-        self._profile_writer.write_profile(senses, self._tuner.reports, self._xids.entries)
+        self._profile_writer.write_profile(senses, self._tuner.reports, self._xids.entries, numbers)
 
         # 5. Keep the window for the next scrape.
         self._metrics.show(
@@ -173,6 +180,8 @@ class Loop:
         """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
         if self._sharing is not None:
             self._sharing.stop()
+        if self._seats is not None:
+            await self._seats.stop()
         await self._writes.cancel()
         await self._tuner.cancel()
         self._thread.end()

@@ -44,6 +44,7 @@ class Senses:
     gpus: Snapshot
     ownerships: tuple[Ownership, ...] = ()
     grants: tuple[Grant, ...] = ()
+    are_grants_known: bool = False  # the kubelet's last answer is the newest
     users: Mapping[str, Sequence[GpuUser]] = field(default_factory=dict)  # by UUID of a GPU or slice
     traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, CpuRates] = field(default_factory=dict)
@@ -120,6 +121,7 @@ class Sensor:
             gpus=snapshot,
             ownerships=self._find_owners(snapshot, listing, local, claims or Claims(), users),
             grants=listing.grants,
+            are_grants_known=listing.at_s is not None and listing.why is None,
             users=users,
             traffic=traffic,
             cpu_by_pod=cpu_by_pod,

@@ -42,8 +42,14 @@ class Settings(ProgramSettings):
     progress_s: float = Field(default=30.0, ge=1)  # between two looks at a job's progress, and so between two writes
     peak_gb_per_s: dict[int, float] = Field(default_factory=dict)  # by socket, as its meter counts; else measured
     calibrate: bool = True  # measure the peak once while the node is idle: all cores for some 15 s
-    sharing: bool = False  # pace and limit the jobs with a seat on a GPU, beside the one that the GPU was given to
+    sharing: bool = False  # offer seats on GPUs; pace and limit the jobs on them, beside the one that the GPU was given
     sharing_socket: Path = Path("/run/coda/agent.sock")  # where jobs connect; a hostPath
+    sharing_framework: Path = Path(
+        "/var/lib/coda/framework"
+    )  # where jobs find their files; a hostPath, same path there
+    sharing_bundle: Path = Path("/framework")  # these files in the agent's image, as `make framework` makes them
+    sharing_gpu_access: Literal["envvar", "volume-mounts", "cdi-cri"] = "envvar"  # as NVIDIA's device plugin here
+    device_plugins: Path = Path("/var/lib/kubelet/device-plugins")  # the kubelet's folder of sockets; writable
     sharing_hold_s: float = Field(default=60.0, gt=0, le=3600)  # how long they keep their pace without the agent
     window_s: float = Field(default=CoreSearchConfig().window_s, gt=0)  # of one tuning measurement
     settle_s: float = Field(default=10.0, ge=0)  # from a finished resize to the window that counts

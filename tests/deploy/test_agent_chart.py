@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda_agent.modes import ThrottleMode, TuneMode
+from coda_agent.settings import Settings
 from coda_operator.throttle_recovery import restoring_pod
 from tests.deploy.charts import Helm, Json, find
 
@@ -70,6 +71,24 @@ def test_it_sees_volumes_of_pods_only_to_read_their_progress_and_only_if_that_is
     assert mount == {"name": "pods", "mountPath": "/host/pods", "readOnly": True, "recursiveReadOnly": "IfPossible"}
     assert {"name": "pods", "hostPath": {"path": "/var/lib/kubelet/pods"}} in spec["volumes"]
     assert {"name": "CODA_PODS_DIR", "value": "/host/pods"} in spec["containers"][0]["env"]
+
+
+def test_it_writes_to_the_kubelets_device_plugins_only_where_gpus_are_shared(helm: Helm) -> None:
+    assert "CODA_SHARING" not in environ(helm)
+    assert {"device-plugins", "jobs"}.isdisjoint(volume["name"] for volume in pod_spec(helm)["volumes"])
+    values = ("agent.sharing=true", "agent.gpuAccess=cdi-cri", "agent.devicePluginsPath=/data/kubelet/device-plugins")
+    given, spec = environ(helm, *values), pod_spec(helm, *values)
+    fields = {"sharing": given["CODA_SHARING"], "sharing_gpu_access": given["CODA_SHARING_GPU_ACCESS"]}
+    settings = Settings.model_validate(fields)
+    assert (settings.sharing, settings.sharing_gpu_access) == (True, "cdi-cri")
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    assert mounts["device-plugins"] == str(settings.device_plugins)
+    assert paths["device-plugins"] == "/data/kubelet/device-plugins"
+    # The kubelet mounts these into other containers, so the node calls them as the agent does.
+    assert mounts["jobs"] == paths["jobs"] == str(settings.sharing_socket.parent)
+    assert mounts["state"] == paths["state"]
+    assert settings.sharing_framework.is_relative_to(paths["state"])
 
 
 def test_it_may_write_into_volumes_of_pods_only_where_it_is_to_tell_jobs_that_they_stop(helm: Helm) -> None:

@@ -98,6 +98,7 @@ def test_an_image_copies_what_exists_and_starts_its_program(part: str) -> None:
     assert lines[0] == "FROM ${PYTHON_IMAGE}"
     assert "COPY --from=packages /packages /packages" in lines
     if part == "agent":
+        assert "COPY dist/framework /framework" in lines, "what jobs on shared GPUs load"
         assert not any(line.startswith("USER ") for line in lines), "it writes limits of other users' pods"
         return
     assert "USER 65532:65532" in lines
@@ -115,6 +116,7 @@ def test_what_the_images_copy_is_in_the_build_context() -> None:
     for folder in FOLDERS.values():
         for source in (folder, "core/coda", "core/coda_kube"):
             assert f"!{source}" in lines, f"{source} is not sent to the builder"
+    assert "!dist/framework" in lines
 
 
 def test_the_kind_cluster_is_one_that_kind_and_coda_understand() -> None:

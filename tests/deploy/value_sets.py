@@ -22,6 +22,7 @@ VALUE_SETS = {
         "agent.tune=advise",
         "agent.throttle=observe",
         "agent.runtimeClassName=nvidia",
+        "agent.sharing=true",
         "pool.mode=shared",
         "cpuJobs.enabled=false",
     ),

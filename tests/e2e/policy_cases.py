@@ -73,6 +73,22 @@ def daemon_set(*tolerations: Json) -> Json:
     }
 
 
+SEAT = key("gpu-0")
+
+
+def seated(*, name: str = SEAT, where: str = "containers", by: str = "limits") -> Json:
+    """A pod that asks for a seat."""
+    asking = {"name": "seated", "image": "busybox", "resources": {by: {name: "1"}}}
+    made = pod()
+    made["spec"][where] = [asking]
+    return made
+
+
+def mounting(path: str) -> Json:
+    """A pod with a folder of its node."""
+    return pod(volumes=[{"name": "v", "hostPath": {"path": path}}])
+
+
 MINE = {"key": key("pool"), "operator": ANY}
 ALL = {"operator": ANY}
 GATE = [{"name": key("admission")}]
@@ -147,4 +163,22 @@ NEW_PODS = [
     pytest.param(kubelet("node-0001"), pod(nodeName="node-0002", notes=MIRROR), "belongs", id="of another node"),
     pytest.param(USER, pod(nodeName="node-0001", notes=MIRROR), "", id="as if a mirror pod"),
     pytest.param(MASTER, pod(nodeName="node-0001", tolerations=[ALL]), None, id="an administrator"),
+    pytest.param(USER, seated(), SEAT, id="a seat"),
+    pytest.param(USER, seated(name=key("sharing")), "sharing", id="the files and the socket"),
+    pytest.param(USER, seated(name=key("gpu-99")), "gpu-99", id="a seat that no node has"),
+    pytest.param(USER, seated(by="requests"), None, id="a request without a limit: the API server's own rule"),
+    pytest.param(USER, seated(where="initContainers"), SEAT, id="a seat to begin with"),
+    pytest.param(REPLICA_SETS, seated(), SEAT, id="a seat by a template"),
+    pytest.param(DAEMON_SETS, seated(), SEAT, id="a seat by a daemon set"),
+    pytest.param(EXTENDER, seated(), SEAT, id="the extender seats nobody"),
+    pytest.param(OPERATOR, seated(), None, id="the operator seats ranks"),
+    pytest.param(MASTER, seated(), None, id="an administrator seats himself"),
+    pytest.param(USER, seated(name="nvidia.com/gpu"), None, id="a whole GPU"),
+    pytest.param(USER, mounting("/run/coda"), "/run/coda", id="the socket's folder"),
+    pytest.param(USER, mounting("/run/coda/agent.sock"), "agent.sock", id="the socket"),
+    pytest.param(USER, mounting("//var//run/coda/"), "coda", id="by another name"),
+    pytest.param(USER, mounting("/var/lib/coda/framework"), "framework", id="the files"),
+    pytest.param(USER, mounting("/run"), None, id="a folder above: for pod security to refuse"),
+    pytest.param(USER, mounting("/run/codas"), None, id="another folder"),
+    pytest.param(MASTER, mounting("/run/coda"), None, id="an administrator looks at it"),
 ]

@@ -27,6 +27,7 @@ from tests.e2e.policy_cases import (
     OPERATOR,
     PODS,
     SCHEDULER,
+    SEAT,
     USER,
     WIDE_USER,
     daemon_set,
@@ -188,6 +189,26 @@ async def test_a_new_job(scene: Scene, account: Account, metadata: Json, templat
     answer = await scene.asker.ask(account, "POST", path, job)
     assert answer.refused_by_policy == refused, answer
     assert refused or answer.status == 201
+
+
+@pytest.mark.parametrize(
+    ("account", "template", "refused"),
+    [
+        pytest.param(USER, {"resources": {"limits": {SEAT: "1"}}}, True, id="a user"),
+        pytest.param(OPERATOR, {"resources": {"limits": {SEAT: "1"}}}, True, id="the operator for a user"),
+        pytest.param(MASTER, {"resources": {"limits": {SEAT: "1"}}}, False, id="an administrator"),
+        pytest.param(USER, {"resources": {"limits": {"example.com/disk": "1"}}}, False, id="another resource"),
+    ],
+)
+async def test_a_jobs_template_names_no_seat(scene: Scene, account: Account, template: Json, refused: bool) -> None:
+    """The operator, who may ask for seats, makes the pods of the template."""
+    job = job_json("seated")
+    job["spec"]["template"]["spec"]["containers"][0] |= template
+    path = "/apis/coda.scheduler/v1alpha1/namespaces/default/trainingjobs?dryRun=All"
+    answer = await scene.asker.ask(account, "POST", path, job)
+    assert answer.refused_by_policy == refused, answer
+    assert refused or answer.status == 201
+    assert not refused or SEAT in answer.message
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from coda_lab.host.paths import Settings, sources
 from coda_lab.images.bill_of_materials import bill_of_materials
 from coda_lab.images.oci_archive import ImageConfig, write_archive, write_layer
 from coda_lab.programs.cache import key_of
+from coda_lab.programs.gpu_library import write_bundle
 from coda_lab.spec import Tell
 
 PROGRAM: Final = "mmdebstrap"
@@ -37,6 +38,7 @@ _RECIPE: Final = "2"  # raise it when the commands below change
 _SITE: Final = f"packages/lib/python{_PYTHON}/site-packages"
 _PLATFORMS: Final = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 _CORE: Final = ("core/coda", "core/coda_kube")
+_FRAMEWORK: Final = "framework"
 _RARE: Final = "site-packages/kubernetes/"  # imported for rare kinds of login only, and 60 MB when compiled
 _UNREAD: Final = ("doc", "man", "locale", "info")
 _ENVIRON: Final = {
@@ -54,6 +56,7 @@ class ImagePart:
     folder: str
     package: str
     is_root: bool = False
+    has_framework: bool = False  # what containers get that share a GPU
 
     @property
     def repository(self) -> str:
@@ -70,7 +73,7 @@ class ImagePart:
         return ImageConfig(entrypoint=entrypoint, environ=environ, user="65532:65532")
 
 
-AGENT: Final = ImagePart(name="agent", folder="node_agent", package="coda_agent", is_root=True)
+AGENT: Final = ImagePart(name="agent", folder="node_agent", package="coda_agent", is_root=True, has_framework=True)
 PARTS: Final = {
     part.name: part
     for part in (
@@ -90,7 +93,11 @@ def write_image(part: ImagePart, path: Path, version: str, settings: Settings, t
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="coda-image-", dir=path.parent) as scratch:
         coda = Path(scratch) / "coda.tar"
-        write_layer(coda, _coda_files(sources(), (*_CORE, f"{part.folder}/{part.package}")))
+        files = _coda_files(sources(), (*_CORE, f"{part.folder}/{part.package}"))
+        if part.has_framework:
+            write_bundle(Path(scratch) / _FRAMEWORK, settings)
+            files |= _files_under(Path(scratch), _FRAMEWORK)
+        write_layer(coda, files)
         unfinished = Path(scratch) / "image.tar"
         write_archive(unfinished, name, (base, coda), part.config)
         bill = bill_of_materials(name, base, site=_SITE, debian_list=DEBIAN_LIST)
@@ -112,6 +119,12 @@ def _coda_files(root: Path, folders: Sequence[str]) -> dict[str, bytes]:
                 compiled = f"{folder_of}/__pycache__/{module.removesuffix('.py')}.cpython-311.pyc"
                 files[compiled] = _compiled(files[inside], f"/{inside}")
     return files
+
+
+def _files_under(root: Path, folder: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in sorted((root / folder).rglob("*")) if path.is_file()
+    }
 
 
 def _compiled(source: bytes, path: str) -> bytes:

@@ -32,7 +32,7 @@ _RUNTIME = f"{_NODE_FILES}/runtime"
 _UNHEALTHY = f"{_NODE_FILES}/unhealthy-gpus"
 _STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 _SOCKET_TIMEOUT_S = 120.0
-_IMPORT_TIMEOUT_S = 600.0  # the agent's image has 200 MB, which the emulated machine unpacks
+_IMPORT_TIMEOUT_S = 3600.0  # the agent's image has 200 MB, which the emulated machine unpacks; on a busy one slowly
 _LOOK_S = 0.2  # a new file in the machine sends no event here
 
 

@@ -44,6 +44,7 @@ class NodeProfile:
     abilities: Abilities
     limits_cores: bool
     gpus: Sequence[GpuReading]
+    number_by_gpu: Mapping[str, int]  # of the resource of its seats, by UUID; empty: no GPU is shared here
     links: Sequence[Link]
     throttles: Sequence[ThrottleInForce]
     lacks: Sequence[str]
@@ -62,7 +63,7 @@ def profile_json(profile: NodeProfile) -> Json:
         "gpuCount": len(profile.gpus),
         "lacks": list(profile.lacks[:MOST_LACKS]),
         "sockets": [_socket_json(socket) for socket in profile.sockets],
-        "gpus": [_gpu_json(reading) for reading in profile.gpus],
+        "gpus": [_gpu_json(reading, profile.number_by_gpu) for reading in profile.gpus],
         "links": [_link_json(link) for link in profile.links],
         "bandwidth": _bandwidth_json(profile),
         "watchesXids": profile.watches_xids,
@@ -114,7 +115,7 @@ def _socket_json(socket: SocketProfile) -> Json:
     return found
 
 
-def _gpu_json(reading: GpuReading) -> Json:
+def _gpu_json(reading: GpuReading, number_by_gpu: Mapping[str, int]) -> Json:
     gpu = reading.gpu
     found: Json = {
         "uuid": gpu.uuid,
@@ -124,6 +125,8 @@ def _gpu_json(reading: GpuReading) -> Json:
         "mig": gpu.mig,
         "health": reading.health.value,
     }
+    if (index := number_by_gpu.get(gpu.uuid)) is not None:
+        found["index"] = index
     return found if gpu.memory_bytes is None else {**found, "memoryBytes": gpu.memory_bytes}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -48,7 +48,13 @@ class ProfileWriter:
         self._written_at_s = float("-inf")
         self._last_with_throttles: Json | None = None  # until a profile without throttles was surely written
 
-    def write_profile(self, senses: Senses, reports: Sequence[RankReport] = (), xids: Sequence[XidEntry] = ()) -> None:
+    def write_profile(
+        self,
+        senses: Senses,
+        reports: Sequence[RankReport] = (),
+        xids: Sequence[XidEntry] = (),
+        number_by_gpu: Mapping[str, int] | None = None,
+    ) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
@@ -70,7 +76,8 @@ class ProfileWriter:
             or not self._writes.may_begin("profile")
         ):
             return
-        status = profile_status(self._node, senses, self._tune, xids) | ({"ranks": ranks} if ranks else {})
+        status = profile_status(self._node, senses, self._tune, xids, number_by_gpu)
+        status |= {"ranks": ranks} if ranks else {}
         if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
         self._written_status, self._written_at_s = status, now_s
@@ -103,8 +110,14 @@ class ProfileWriter:
         self._written_status, self._written_at_s = None, float("-inf")
 
 
-def profile_status(node: Node, senses: Senses, tune: TuneMode, xids: Sequence[XidEntry] = ()) -> Json:
-    """Return `status` of the NodeProfile, without its time."""
+def profile_status(
+    node: Node,
+    senses: Senses,
+    tune: TuneMode,
+    xids: Sequence[XidEntry] = (),
+    number_by_gpu: Mapping[str, int] | None = None,
+) -> Json:
+    """Return `status` of the NodeProfile, without its time. `number_by_gpu`: of its seats' resource, by UUID."""
     return profile_json(
         NodeProfile(
             cores=node.topology.cores,
@@ -120,6 +133,7 @@ def profile_status(node: Node, senses: Senses, tune: TuneMode, xids: Sequence[Xi
             abilities=node.abilities,
             limits_cores=node.limits_cores,
             gpus=senses.gpus.readings,
+            number_by_gpu=number_by_gpu or {},
             links=senses.gpus.links,
             throttles=node.throttles,
             tune=tune,

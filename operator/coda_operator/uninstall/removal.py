@@ -36,6 +36,7 @@ VALIDATING: Final = (
     "coda-pool-taint",
     "coda-reserved-keys",
     "coda-sizes",
+    "coda-seats",
     "coda-users",
     "coda-writers",
 )

@@ -1,0 +1,34 @@
+"""The whole agent on an emulated node, with sharing switched on: seats in the profile and at the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from coda_lab.emulators.device_manager import DeviceManager
+from tests.agent.loop.conftest import MakeRig
+
+
+async def test_a_gpu_has_a_number_in_the_profile_and_seats_at_the_kubelet(make_rig: MakeRig, tmp_path: Path) -> None:
+    for folder in ("bundle/lib", "bundle/python"):
+        (tmp_path / folder).mkdir(parents=True)
+    with DeviceManager(tmp_path / "plugins") as kubelet:
+        rig = make_rig(
+            sharing=True,
+            sharing_socket=tmp_path / "run" / "agent.sock",
+            sharing_bundle=tmp_path / "bundle",
+            sharing_framework=tmp_path / "framework",
+            device_plugins=kubelet.folder,
+        )
+        async with asyncio.timeout(300):
+            while kubelet.healthy("coda.scheduler/gpu-0") < 4:
+                await rig.run(1)
+                await asyncio.sleep(0.01)
+        await rig.run(120)
+        gpus = rig.api.profiles[-1]["status"]["gpus"]
+        assert sorted(gpu["index"] for gpu in gpus) == list(range(len(gpus)))
+        assert sorted(kubelet.registered) == sorted(
+            [*(f"coda.scheduler/gpu-{number}" for number in range(len(gpus))), "coda.scheduler/sharing"]
+        )
+        await rig.loop.end()
+        assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
