@@ -9,7 +9,8 @@ from coda.model import Job, JobId, Node, Phase, Placement, PlacementState, Resou
 from coda.model.consistency import check
 from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
-from coda.model.job import StopCause, StopOrder
+from coda.model.job import SharingWish, StopCause, StopOrder
+from coda.model.seats import as_sharer, seat_name
 from coda.model.world import ArrayQuota, Quota, VirtualCluster
 from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
@@ -124,6 +125,25 @@ def running(job: Job, *nodes: str) -> Job:
     return replace(placed, bound=frozenset(range(job.replicas)))
 
 
+def seat_node(name: str, *, gpus: int = 1, seats: int = 4, gpu_gib: int | None = 80, cores: float = 48) -> Node:
+    """A node that offers so many seats on each of its GPUs, which have so much memory (None: nobody says)."""
+    labels = {} if gpu_gib is None else {"nvidia.com/gpu.memory": str(gpu_gib * 1024)}
+    return node(name, gpus=gpus, cores=cores, labels=labels, other={seat_name(number): seats for number in range(gpus)})
+
+
+def opportunistic(one: Job, *, gpu_gib: float = 0, wish: SharingWish = SharingWish.OPPORTUNISTIC) -> Job:
+    """The same job, which asks for seats; each rank needs so much of a GPU's memory, if that is known."""
+    return replace(one, sharing=wish, gpu_bytes=round(gpu_gib * GIB))
+
+
+def seated(one: Job, *places: tuple[str, int], since_s: float = 0.0) -> Job:
+    """The job with all ranks bound and running on seats: node and GPU by rank."""
+    on_nodes = running(one, *(name for name, _ in places))
+    assert on_nodes.placement is not None
+    gpus = tuple(gpu for _, gpu in places)
+    return as_sharer(replace(on_nodes, placement=replace(on_nodes.placement, gpus=gpus, committed_s=since_s)))
+
+
 def quota(
     name: str = "quota", *, hard: Mapping[str, int], used: Mapping[str, int] | None = None, namespace: str = "team"
 ) -> Quota:
@@ -152,6 +172,8 @@ def world(
             for rank in one.bound:
                 name = one.placement.nodes[rank]
                 used[name] = used.get(name, Resources()) + one.request
+                if one.placement.gpus:
+                    used[name] += Resources(other={seat_name(one.placement.gpus[rank]): 1})
     snapshot = World(
         nodes=tuple(nodes),
         used=used,

@@ -17,7 +17,7 @@ from coda.change_log import ChangeLog
 from coda.cycle import Part
 from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Placement, Resources, World
 from coda.model.job import WriteTrouble
-from coda.model.live_placement import open_wish
+from coda.model.seats import wants_other_shares
 from coda.policy.priorities import PriorityRule
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of, version_of
@@ -390,7 +390,7 @@ class ClusterState:
             after = None
         if after is not None:
             self._jobs.put(job, after)
-            if after.phase in _STARTING or open_wish(after) is not None:
+            if after.phase in _STARTING or wants_other_shares(after):
                 self._starting_by_id[job] = after
         elif before is not None:
             self._jobs.drop(job)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from coda.model import Job, JobId, Placement
 from coda.model.job import WriteTrouble
+from coda.model.seats import in_its_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,5 +75,5 @@ class JobAssumptions:
             else:
                 del self._void_plan_by_job[job.id]
         if placement is job.placement and unwritable is job.unwritable:
-            return job
-        return replace(job, placement=placement, unwritable=unwritable)
+            return in_its_class(job)
+        return in_its_class(replace(job, placement=placement, unwritable=unwritable))

@@ -48,7 +48,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.pending.holders status.pending.message status.pending.numbers status.pending.since status.phase
         status.placement.attempt status.placement.bindDeadline status.placement.borrows
         status.placement.committedTime status.placement.cpusPerReplica status.placement.epoch
-        status.placement.generation status.placement.grant.code status.placement.grant.coresPerReplica
+        status.placement.generation status.placement.gpus status.placement.grant.code
+        status.placement.grant.coresPerReplica
         status.placement.grant.deadline status.placement.grant.message status.placement.grant.mostCores
         status.placement.grant.sequence status.placement.grant.state status.placement.grant.time
         status.placement.nodes status.placement.planId status.placement.rank0Node status.placement.state
@@ -64,7 +65,7 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
-        status.servedSeconds status.startTime status.stopDeadline
+        status.servedSeconds status.sharing.class status.sharing.expectedSpeed status.startTime status.stopDeadline
         status.succeededRanks status.tuning.answer.coresPerReplica
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt
         status.tuning.message status.tuning.phase status.tuning.reason status.tuning.search.again

@@ -51,6 +51,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "NodeLost": "a node of it is gone or not Ready for too long; the attempt is rolled back",
         "NodeOutage": "its node was restarted or cut off; the attempt is rolled back",
         "Disrupted": "Kubernetes ended a pod of it (a drain, pressure on the node)",
+        "Upgraded": "it left its seats, because GPUs of its own were free for it",
         "LentGPUsReturned": "it was stopped because a VirtualCluster needs its own GPUs, which were lent",
         "Preempted": "it was stopped, as resumable, for a job that is before it",
         "Migrated": "it was stopped, as resumable, to make place for a large job; it has another place",

@@ -39,7 +39,7 @@ class ClusterSpec:
     """What to start.
 
     - `nodes`: simulated nodes (8x8x48,4x4x28: count x GPUs x cores), spread over `racks`, each for `pods_per_node`
-      pods; empty for none.
+      pods; empty for none. Each GPU has `seats` for opportunistic jobs.
     - `coda`: False for a plain control plane, whose scheduler has no extender.
     - `foreign_scheduler`: True runs the default profile in a kube-scheduler process of its own, without an extender,
       as on a cluster that had its scheduler before Coda; False: one process with both profiles.
@@ -55,6 +55,7 @@ class ClusterSpec:
     nodes: str = "8x8x48"
     racks: int = 2
     pods_per_node: int = PODS_PER_NODE
+    seats: int = 0
     coda: bool = True
     foreign_scheduler: bool = False
     operators: int = 1

@@ -119,6 +119,12 @@ class Settings(ReplicaSettings):
     promise_price: float = Field(default=PolicyConfig().promise_price, ge=0, le=1)
     """What a promise may keep idle: this share of the job's own GPUs times the time it has waited. 0: nothing."""
 
+    sharing: bool = False
+    """Opportunistic jobs get seats on GPUs that others use, on nodes whose agents offer seats (docs/gpu-sharing.md)."""
+
+    sharing_auto_wait_s: float = Field(default=PolicyConfig().auto_wait_s, ge=0)
+    """With it, a job of class Auto that has waited so long may get a seat instead of GPUs of its own."""
+
     priority_limit: int = Field(default=HIGHEST_OF_USERS, ge=0)
     """A priority above this counts only in `priority_namespaces`, elsewhere as 0. Default: the `system-` classes of
     Kubernetes do not count, which any user may name."""
@@ -219,6 +225,8 @@ class Settings(ReplicaSettings):
             stop_notice_limit_s=self.stop_notice_limit_s,
             promise_patience_s=self.promise_patience_s or None,
             promise_price=self.promise_price,
+            shares_gpus=self.sharing,
+            auto_wait_s=self.sharing_auto_wait_s,
             arrays=ArraysConfig(
                 reserve_cores_per_gpu=self.array_reserve_cores_per_gpu,
                 large_share=self.array_large_share,

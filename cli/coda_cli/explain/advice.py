@@ -32,6 +32,12 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.WAITS_FOR_LOCALITY: "nothing to do, or shorten locality.preferred: it takes nodes apart later",
         WaitCode.UNKNOWN_LEVEL: "name a topology level that this installation has (topologyLevels in the chart)",
         WaitCode.HELD_BY_POLICY: "nothing to do: what is free is kept for others who go first",
+        WaitCode.SHARING_OFF: "set serviceClass to Guaranteed, or ask for seats (CODA_SHARING of the extender)",
+        WaitCode.NO_SEATS: "set serviceClass to Guaranteed, or ask for agents that offer seats",
+        WaitCode.SEATS_TAKEN: "wait until an opportunistic job ends, or set serviceClass to Auto or Guaranteed",
+        WaitCode.GPU_MEMORY_TAKEN: "say in gpuMemory what a rank needs, or wait until one of those on its GPUs ends",
+        WaitCode.GPUS_NOT_KNOWN: "wait until a node has no whole GPU in use, or set serviceClass to Auto or Guaranteed",
+        WaitCode.GPUS_TOO_BUSY: "wait until one of those on its GPUs ends",
         WaitCode.RECLAIM_DELAYED: "nothing to do: it starts by itself at the time that the reason says",
     }
 )

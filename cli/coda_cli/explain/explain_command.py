@@ -20,6 +20,7 @@ from coda_cli.explain.advice import advice_for
 from coda_cli.explain.failure import failure_sentences
 from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
+from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
 from coda_cli.explain.waiting import Waiting
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
 from coda_kube.api.client import Client, NotFound, connect
@@ -117,7 +118,8 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         job = await _training_job(client, namespace, plain)
         failed = (job.get("status") or {}).get("failure")
         others = await client.list_pages(f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs") if failed else {}
-        return _of_a_started(job, others.get("items") or ())
+        neighbours = tuple(sharing_sentences(job, await jobs_that_share(client, job)))
+        return _of_a_started(job, others.get("items") or (), neighbours)
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
 
 
@@ -153,7 +155,7 @@ async def _training_job(client: Client, namespace: str, name: str) -> Json:
         raise InvalidInput(f"there is no TrainingJob {name} in namespace {namespace}") from error
 
 
-def _of_a_started(job: Json, others: Iterable[Json]) -> Explained:
+def _of_a_started(job: Json, others: Iterable[Json], neighbours: tuple[str, ...]) -> Explained:
     status, metadata = job.get("status") or {}, job["metadata"]
     nodes = sorted(set((status.get("placement") or {}).get("nodes") or ()))
     where = f" on {', '.join(nodes)}" if nodes else ""
@@ -162,7 +164,8 @@ def _of_a_started(job: Json, others: Iterable[Json]) -> Explained:
         said += f", at {moment_text(due_s)} at the latest"
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
-    why = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
+    of_attempts = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
+    why = (*neighbours, *of_attempts)
     failure = status.get("failure") or {}
     return Explained(sentences=(sentence, *why), name=name, phase=phase, nodes=tuple(nodes), failure=failure)
 

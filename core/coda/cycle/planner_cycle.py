@@ -12,10 +12,12 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide, decide_around
 from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
+from coda.cycle.seats import with_sharers, with_upgrade, without_sharers
 from coda.history.ended_runs import EndedRuns
 from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING
+from coda.model.seats import is_sharer
 from coda.model.world import World
 from coda.placements.filter_rules import InFlight, in_flight_by_node
 from coda.placements.review import PlacementReview, review_placements
@@ -122,6 +124,7 @@ def _with_reservation(
 
     def again(world: World, planner: PlannerCache) -> Decision:
         book = cache.book.beside()
+        world = without_sharers(world, yielding=False)
         return decide(_with_foreign(world, lasting), config, snapshot.now_s, planner, book=book, explain=0)
 
     try:
@@ -147,9 +150,19 @@ def _with_reservation(
 
 
 def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, book: PromiseBook) -> CycleResult:
-    world = snapshot.world
-    free = _with_foreign(replace(world, in_flight={}), snapshot.foreign)
-    decision = decide_around(world.in_flight, free, config, snapshot.now_s, cache, book)
+    world, others = snapshot.world, without_sharers(snapshot.world)
+    free = _with_foreign(replace(others, in_flight={}), snapshot.foreign)
+    decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
+    if config.shares_gpus or others is not world:
+        beside = _with_foreign(world, snapshot.foreign)
+        decision = with_sharers(decision, beside, config, snapshot.now_s)
+        decision = with_upgrade(
+            decision,
+            beside,
+            config,
+            snapshot.now_s,
+            lambda world: decide(world, config, snapshot.now_s, book=book.beside(), explain=0),
+        )
     reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]
@@ -165,7 +178,7 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
         reviews=reviews,
         decided_on={change.job: job_by_id[change.job] for change in changed},
         jobs_by_code=Counter([refusal.reason.code for refusal in decision.refusals]),
-        gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting),
+        gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting if not is_sharer(job)),
         wake_s=min(
             (
                 *(job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s),

@@ -213,7 +213,7 @@ class _ReasonFinder:
         elif job.unwritable is not None:
             reason = UNWRITABLE[job.unwritable]
         elif queued.is_held and not verdict.comes_first:
-            reason = _rolling_back(job) or self._backing_off(job) or reason
+            reason = _rolling_back(job) or _backing_off(job, self._now_s) or reason
         if hold is not None:
             reason = self._while_it_prefers(queued, hold, reason)
         if job.id == self._promised and not verdict.comes_first:
@@ -302,15 +302,10 @@ class _ReasonFinder:
     def _quota_exceeded(self, job: Job) -> WaitReason | None:
         """The first ResourceQuota that leaves too little for the whole gang."""
         short = self._quotas.shortage(job)
-        if short is None:
+        reason = None if short is None else beyond_quota(job, self._quotas)
+        if short is None or reason is None:
             return None
-        needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
-        return WaitReason(
-            code=WaitCode.QUOTA_EXCEEDED,
-            message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
-            numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
-            holders=self._holdings.of_quota(job.namespace, short.key),
-        )
+        return replace(reason, holders=self._holdings.of_quota(job.namespace, short.key))
 
     def _tenant_is_full(self, job: Job) -> WaitReason | None:
         """A virtual cluster of its path may not borrow, and leaves too little for the whole gang."""
@@ -336,15 +331,6 @@ class _ReasonFinder:
         names = listed(level.name for level in self._config.levels) or "none"
         message = f"locality names the level {job.within!r}, which is not configured here; known: {names}"
         return WaitReason(code=WaitCode.UNKNOWN_LEVEL, message=message)
-
-    def _backing_off(self, job: Job) -> WaitReason | None:
-        if job.not_before_s <= self._now_s:
-            return None
-        ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch failed"
-        numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
-        return WaitReason(
-            code=WaitCode.BACKING_OFF, message=f"{ended}; the next one starts after a pause", numbers=numbers
-        )
 
     def _shortfall(self, job: Job, rank_class: RankClass, anywhere: RankClass) -> Shortfall:
         """What is short: capacity in one domain, or, `anywhere`, capacity at all."""
@@ -388,3 +374,35 @@ def _rolling_back(job: Job) -> WaitReason | None:
         return None
     message = "pods of a dropped placement are still being deleted"
     return WaitReason(code=WaitCode.ROLLING_BACK, message=message)
+
+
+def _backing_off(job: Job, now_s: float) -> WaitReason | None:
+    if job.not_before_s <= now_s:
+        return None
+    ended = f"attempt {job.attempt - 1} ended early" if job.attempt > 1 else "the last launch failed"
+    numbers = numbers_of(attempt=job.attempt, not_before_s=ceil(job.not_before_s))
+    return WaitReason(code=WaitCode.BACKING_OFF, message=f"{ended}; the next one starts after a pause", numbers=numbers)
+
+
+def held_by_itself(job: Job, now_s: float) -> WaitReason | None:
+    """Return why a waiting job must not be started now whatever is free; None: it may."""
+    if job.unreadable:
+        return WaitReason(code=WaitCode.UNREADABLE, message=job.unreadable)
+    if job.edited:
+        return EDITED
+    if job.unwritable is not None:
+        return UNWRITABLE[job.unwritable]
+    return _rolling_back(job) or _backing_off(job, now_s)
+
+
+def beyond_quota(job: Job, quotas: QuotaLedger) -> WaitReason | None:
+    """Return which ResourceQuota leaves too little for the whole gang, without holders; None: none does."""
+    short = quotas.shortage(job)
+    if short is None:
+        return None
+    needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
+    return WaitReason(
+        code=WaitCode.QUOTA_EXCEEDED,
+        message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
+        numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
+    )

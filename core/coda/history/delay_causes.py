@@ -64,6 +64,10 @@ _CAUSE_BY_CODE: Final[Mapping[WaitCode, DelayCause]] = {
     WaitCode.HELD_BY_POLICY: DelayCause.FAIR_SHARE,
     WaitCode.INSUFFICIENT_GPUS: DelayCause.CAPACITY,
     WaitCode.RECLAIM_DELAYED: DelayCause.CAPACITY,
+    WaitCode.SEATS_TAKEN: DelayCause.CAPACITY,
+    WaitCode.GPUS_NOT_KNOWN: DelayCause.CAPACITY,
+    WaitCode.GPUS_TOO_BUSY: DelayCause.CAPACITY,
+    WaitCode.GPU_MEMORY_TAKEN: DelayCause.MEMORY,
     WaitCode.INSUFFICIENT_CPU: DelayCause.CORES,
     WaitCode.INSUFFICIENT_MEMORY: DelayCause.MEMORY,
     WaitCode.INSUFFICIENT_PODS: DelayCause.MEMORY,
@@ -76,6 +80,8 @@ _CAUSE_BY_CODE: Final[Mapping[WaitCode, DelayCause]] = {
     WaitCode.NEVER_FITS: DelayCause.HOLD,
     WaitCode.UNKNOWN_LEVEL: DelayCause.HOLD,
     WaitCode.EDITED: DelayCause.HOLD,
+    WaitCode.SHARING_OFF: DelayCause.HOLD,
+    WaitCode.NO_SEATS: DelayCause.HOLD,
     WaitCode.BACKING_OFF: DelayCause.RESTART,
 }
 """By the code alone, as far as it says; every other code is Coda's own."""

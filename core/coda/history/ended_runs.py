@@ -20,13 +20,19 @@ class EndedRuns:
     def learn(self, jobs: Sequence[Job], run_times: RunTimes, now_s: float) -> None:
         """Count the jobs that ran when they were seen last, and are finished or gone by `now_s`. O(jobs that changed).
 
-        A job that was deleted while it ran counts too: its user was done with it. Attempts that end early do not."""
+        A job that was deleted while it ran counts too: its user was done with it. Attempts that end early do not, nor
+        those on seats, which are slower."""
         before, self._jobs = self._jobs, jobs
         gone, come = removed_and_added(before, jobs)
         phases = {job.id: job.phase for job in come}
         for job in gone:
             ran, phase = self._running.pop(job.id, None), phases.get(job.id)
-            if ran is not None and ran.placement is not None and (phase is None or phase in FINISHED):
+            if (
+                ran is not None
+                and ran.placement is not None
+                and not ran.placement.gpus
+                and (phase is None or phase in FINISHED)
+            ):
                 run_s = ran.resumed_s + max(0.0, now_s - ran.placement.committed_s)
                 gpus = ran.replicas * ran.request.gpus
                 run_times.add(FinishedRun(ran.user, ran.category, gpus, run_s))

@@ -25,6 +25,7 @@ _STOPPED: Final = {
     StopCause.MIGRATE: "Migrated",
     StopCause.PREEMPT: "Preempted",
     StopCause.FAIR_SHARE: "LentGPUsReturned",
+    StopCause.UPGRADE: "Upgraded",
 }
 _HOW: Final = {
     StopAnswer.UNASKED: "stopped",

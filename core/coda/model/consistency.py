@@ -51,6 +51,8 @@ def _breaches_of_ranks(job: Job) -> Iterator[str]:
         return
     if len(placement.nodes) != job.replicas:
         yield f"job {job.id} has {job.replicas} replicas but its plan places {len(placement.nodes)}"
+    if placement.gpus and len(placement.gpus) != len(placement.nodes):
+        yield f"the plan of job {job.id} has {len(placement.nodes)} ranks and seats for {len(placement.gpus)}"
     if not all(placement.nodes):
         yield f"the plan of job {job.id} names no node for a rank"
     for rank in sorted({*job.bound, *job.unbound}):

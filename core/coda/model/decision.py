@@ -38,6 +38,12 @@ class WaitCode(Enum):
     WAITS_FOR_LOCALITY = "WaitsForLocality"  # the same, of a level that it prefers for a while
     UNKNOWN_LEVEL = "UnknownTopologyLevel"  # locality names a level that this installation does not have
     HELD_BY_POLICY = "HeldByPolicy"  # capacity is free, and the policy keeps it for others
+    SHARING_OFF = "SharingOff"  # it asks for a seat, and this installation has none
+    NO_SEATS = "NoSeats"  # no node that accepts it offers seats
+    SEATS_TAKEN = "SeatsTaken"  # every seat that it could have is taken
+    GPU_MEMORY_TAKEN = "GPUMemoryTaken"  # beside those that share a GPU, its memory would not do
+    GPUS_NOT_KNOWN = "GPUsNotKnown"  # nobody can say which GPUs of the nodes are whole for others
+    GPUS_TOO_BUSY = "GPUsTooBusy"  # beside those that share a GPU, it would be too slow
     RECLAIM_DELAYED = "ReclaimDelayed"  # what it needs was lent, and is given back at a known time
 
 
@@ -96,6 +102,8 @@ class Start:
     nodes: tuple[str, ...]
     cpus_per_replica: int
     borrows: bool = False  # part of the capacity belongs to another array, which may take it back
+    gpus: tuple[int, ...] = ()  # `gpus[rank]`: the GPU of its node on which it gets a seat; empty: GPUs of its own
+    speed: float = 1.0  # expected of a job on seats, relative to alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +172,9 @@ class Decision:
 
     `returns`: the grants that take cores back for the first CPU job that could start then.
     Every open wish gets a grant or a denial, except those in `postponed`: they are answered when foreign pods in flight
-    are bound, or when the stops for them are carried out. Starts and grants depend on no stop of the same decision;
-    everything may be carried out in any order."""
+    are bound, or when the stops for them are carried out. Starts and grants depend on no stop of the same decision, but
+    for stops of jobs on seats: the placement of such a start is released once they are gone. Everything may be carried
+    out in any order."""
 
     starts: tuple[Start, ...] = ()
     refusals: tuple[Refusal, ...] = ()

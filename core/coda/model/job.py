@@ -41,6 +41,8 @@ wish          the cores per rank that the tuning of a running job wants next
 grant         the planner's yes to a wish: from then on growth is withheld, and the operator resizes the ranks
 denial        the planner's no to a wish: code, sentence, and the most cores it could have
 reference     the normal GPU utilisation of a training job, without contention
+seat          the right to use one GPU of a node beside others; an opportunistic rank has one, and no GPU of its own
+sharer        an opportunistic job, or one that waits as such or runs on seats
 occupants     the pods and training jobs that use one socket
 """
 
@@ -105,9 +107,10 @@ class StopCause(Enum):
     MIGRATE = "Migrate"  # a large GPU job needs its nodes back: a job that resumes goes on elsewhere
     PREEMPT = "Preempt"  # for a job that goes first: a job that resumes goes on later
     FAIR_SHARE = "FairShare"  # a tenant needs its own GPUs, which were lent: a job that resumes goes on later
+    UPGRADE = "Upgrade"  # it has a seat, and GPUs of its own are free for it: it goes on there
 
 
-RETURNING: Final = frozenset({StopCause.RECLAIM, StopCause.MIGRATE})
+RETURNING: Final = frozenset({StopCause.RECLAIM, StopCause.MIGRATE, StopCause.UPGRADE})
 """Whoever is stopped for one of these waits at the head of its queue."""
 
 
@@ -119,6 +122,17 @@ class StopOrder:
     by: JobId
     since_s: float  # seconds since 1970
     notice_s: float = 0.0  # how long the job may take to save and end by itself before its pods are deleted
+
+
+class SharingWish(Enum):
+    """What a user asks for. AUTO: opportunistic rather than a long wait. EXCLUSIVE: nobody else on its GPUs."""
+
+    __hash__ = object.__hash__  # faster than the enum's own: looked at for every job in every cycle
+
+    AUTO = "Auto"
+    GUARANTEED = "Guaranteed"
+    OPPORTUNISTIC = "Opportunistic"
+    EXCLUSIVE = "Exclusive"
 
 
 class PlacementState(Enum):
@@ -151,6 +165,7 @@ class Placement:
     committed_s: float  # seconds since 1970
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
+    gpus: tuple[int, ...] = ()  # of each rank, the GPU of its node on which it has a seat; empty: GPUs of its own
     answer: WishAnswer | None = None  # to the last wish of this attempt
     stop: StopOrder | None = None  # if set, the placement is no longer live, and its pods end after the notice
 
@@ -222,6 +237,8 @@ class Job:
     stop_notice_s: float = 0.0  # how long before its end it wants to be told of a stop; 0: not at all
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
+    sharing: SharingWish = SharingWish.GUARANTEED
+    gpu_bytes: int = 0  # the most memory that a rank needs of one GPU; 0: not known
 
     @property
     def resumed_s(self) -> float:

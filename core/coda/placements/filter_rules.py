@@ -15,6 +15,7 @@ from itertools import islice, repeat
 from coda.model.job import Job, Phase, PlacementState
 from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
+from coda.model.seats import request_of_rank
 
 MAX_SCORE = 10
 """The highest score of the extender protocol."""
@@ -70,7 +71,7 @@ def planned_node(job: Job | None, rank: Rank | None) -> str | None:
     if (placement.attempt, placement.plan_id) != (rank.attempt, rank.plan_id):
         return None
     node = placement.nodes[rank.rank] if 0 <= rank.rank < len(placement.nodes) else None
-    if node is None or rank.pinned_to != node or not rank.request.fits_in(job.request):
+    if node is None or rank.pinned_to != node or not rank.request.fits_in(request_of_rank(job, placement, rank.rank)):
         return None  # the operator made no such pod: with more, or elsewhere, it takes what is withheld for others
     return node
 

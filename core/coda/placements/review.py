@@ -13,8 +13,9 @@ from coda.errors import InvalidInput
 from coda.model.capacity import after_stops, free_by_node
 from coda.model.decision import Start
 from coda.model.job import Job, JobId, Phase, Placement, PlacementState
-from coda.model.live_placement import is_waiting, live_placement, open_wish, withheld_ranks
+from coda.model.live_placement import is_waiting, live_placement, withheld_ranks
 from coda.model.resources import Resources
+from coda.model.seats import wants_other_shares
 from coda.model.world import Node, World
 from coda.nodes.eligibility import exclusion, is_blocked
 from coda.placements.stop_orders import longest_notice_s
@@ -64,10 +65,10 @@ more. Our choice: an operator that lives ends the attempt within seconds."""
 
 def awaits_decision(job: Job, *, epoch: int, now_s: float = 0.0) -> bool:
     """True if a cycle can decide something about the job: it waits, its placement is to be reviewed, or it wants other
-    cores.
+    cores, or GPUs of its own.
 
     If it is true for no job, `decide` and `review_placements` return nothing at that time, in any world."""
-    if is_waiting(job) or _open_placement(job, epoch) is not None or open_wish(job) is not None:
+    if is_waiting(job) or _open_placement(job, epoch) is not None or wants_other_shares(job):
         return True
     return job.placement is not None and _overdue(job, now_s) is not None
 
@@ -168,6 +169,7 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
         committed_s=now_s,
         bind_deadline_s=now_s + config.bind_time_s(len(start.nodes)),
         borrows=start.borrows,
+        gpus=start.gpus,
     )
 
 

@@ -173,7 +173,15 @@ class PolicyConfig:
     waited. 0: nodes are never kept. Our choice: a job that waited three days may idle its own GPUs for 2 h;
     with 0.1 the jobs of an overloaded Philly month waited a fifth longer."""
 
+    shares_gpus: bool = False
+    """Opportunistic jobs get seats on GPUs that others use. Default: no, for nodes must offer seats."""
+
+    auto_wait_s: float = 300.0
+    """A job of class Auto that has waited longer is tried on a seat too, seconds, >= 0. Our choice: as `SharingConfig`
+    has it of the expected wait, of which the wait so far is the part that is certain."""
+
     def __post_init__(self) -> None:
+        require(self.auto_wait_s >= 0, "auto_wait_s must not be negative", self.auto_wait_s)
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise InvalidInput(f"topology levels must have different names, got {', '.join(names)}")

@@ -6,16 +6,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from coda.model.job import SharingWish as SharingWish  # a job has it
 from coda.sharing.config import SharingConfig
-
-
-class SharingWish(Enum):
-    """What a user asks for. EXCLUSIVE: nobody else on its GPUs."""
-
-    AUTO = "Auto"
-    GUARANTEED = "Guaranteed"
-    OPPORTUNISTIC = "Opportunistic"
-    EXCLUSIVE = "Exclusive"
 
 
 class SharingClass(Enum):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Resources
 from coda.model.constraints import Taint
-from coda.model.job import LocalityStep, StopCause, StopOrder
+from coda.model.job import LocalityStep, SharingWish, StopCause, StopOrder
 from coda.model.world import Quota
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
@@ -218,6 +218,7 @@ def placement_from_json(status: Item) -> Placement | None:
         committed_s=seconds_from_time(placement["committedTime"]),
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
         borrows=bool(placement.get("borrows")),
+        gpus=tuple(placement.get("gpus") or ()),
         answer=answer_from_json(placement),
         stop=stop_from_json(placement.get("stop")),
     )
@@ -267,6 +268,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         saved_s=saved_s_from_json(status, attempt=attempt),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
         first_run_s=seconds_from_time(status.get("startTime")),
+        sharing=SharingWish(spec.get("serviceClass") or "Guaranteed"),
+        gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )
     return with_ranks(job, pods)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from coda.history.delay_causes import delay_cause
 from coda.model import JobId, Placement
-from coda.model.decision import Refusal
+from coda.model.decision import Refusal, Start
+from coda.sharing.job_classes import SharingClass
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_kube.objects.pods.stops import stop_json
@@ -37,6 +38,8 @@ def placement_json(placement: Placement) -> Json:
     more: Json = {} if placement.answer is None else {"grant": answer_json(placement.answer)}
     if placement.borrows:
         more["borrows"] = True
+    if placement.gpus:
+        more["gpus"] = list(placement.gpus)
     if placement.stop is not None:
         more["stop"] = stop_json(placement.stop)
     return more | {
@@ -51,6 +54,19 @@ def placement_json(placement: Placement) -> Json:
         "committedTime": time_from_seconds(placement.committed_s),
         "bindDeadline": time_from_seconds(placement.bind_deadline_s),
     }
+
+
+def sharing_json(start: Start) -> Json:
+    """Return `status.sharing` of a job that starts on seats."""
+    return {"class": SharingClass.OPPORTUNISTIC.value, "expectedSpeed": round(start.speed, 3)}
+
+
+def with_sharing(placement: Placement, status: Mapping[str, Any]) -> Json:
+    """Return the extender's part of a status with this placement; `status.sharing` stays as long as it has seats."""
+    body: Json = {"placement": placement_json(placement)}
+    if placement.gpus and "sharing" in status:
+        body["sharing"] = status["sharing"]
+    return body
 
 
 def pending_json(refusal: Refusal, *, since_s: float) -> Json:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from coda.model import Job
 from coda.model.live_placement import is_waiting, live_placement
+from coda.model.seats import is_sharer
 from coda.policy.arrays import Array, array_of
 
 
@@ -40,7 +41,10 @@ class ArraySums:
 
 
 def _of(job: Job) -> ArrayAmounts:
-    """What one job adds. A job without a live placement that does not wait either adds nothing."""
+    """What one job adds. A job without a live placement that does not wait either adds nothing, nor does a
+    sharer."""
+    if is_sharer(job):  # it has what the arrays leave
+        return _NOTHING
     gpus, cpu_m = job.request.gpus * job.replicas, job.request.cpu_m * job.replicas
     if is_waiting(job):
         return ArrayAmounts(waiting=1, waiting_gpus=gpus, waiting_cpu_m=cpu_m)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
+from coda.model.seats import is_sharer
 from coda.model.world import VirtualCluster
 from coda.nodes.array_use import TenantLoans
 from coda.tenants import TenantTree
@@ -188,6 +189,8 @@ def _entry_from_json(item: Json) -> _Entry:
 
 
 def _added(amounts: TenantAmounts, job: Job, sign: int) -> TenantAmounts:
+    if is_sharer(job):  # what no quota is charged for
+        return amounts
     waits = is_waiting(job)
     runs = not waits and job.placement is not None and job.phase not in FINISHED
     if not (waits or runs or job.ending):

@@ -35,6 +35,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prefix", default="node", help="of the nodes' names (default node: node-0000, ...)")
     parser.add_argument("--memory", default="512Gi", help="per node (default 512Gi)")
     parser.add_argument("--pods-per-node", type=int, default=PODS_PER_NODE, help=f"at most (default {PODS_PER_NODE})")
+    parser.add_argument("--seats", type=int, default=0, help="on each GPU, for opportunistic jobs (default none)")
     parser.add_argument("--taint-pool", action="store_true", help="taint the nodes as Coda's pool")
     parser.add_argument("--port", type=int, default=0, help="for container logs; 0 takes a free one (default)")
     parser.add_argument("--tls-cert", required=True, help="certificate of that port, PEM")
@@ -75,7 +76,7 @@ async def run(options: argparse.Namespace) -> None:
         memory=options.memory,
         is_tainted=options.taint_pool,
     )
-    specs = tuple(replace(spec, pods=options.pods_per_node) for spec in found)
+    specs = tuple(replace(spec, pods=options.pods_per_node, seats=options.seats) for spec in found)
     tls = tls_context(options.tls_cert, options.tls_key)
     listener = listen(options.port)
     async with contextlib.AsyncExitStack() as stack:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coda.cycle.seats.board import MEMORY_LABEL
 from coda.errors import InvalidInput
+from coda.model.seats import seat_name
 from coda_kube.objects import names
 from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds, whole_from_quantity
 from coda_lab.kubelets.pods.statuses import HOST_ADDRESS
@@ -18,6 +20,7 @@ LABEL_SIMULATED: Final = f"local.{names.GROUP}/simulated"
 LABEL_RACK: Final = f"topology.{names.GROUP}/rack"
 MOST_NODES: Final = 5000
 PODS_PER_NODE: Final = 110  # a kubelet's default
+GPU_MIB: Final = 80 * 1024  # memory of each GPU of a node with seats
 _EPHEMERAL_STORAGE: Final = "1Ti"
 _SHAPE: Final = re.compile(r"(\d{1,4})x(\d{1,4})x(\d{1,5})")
 _PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -35,11 +38,13 @@ class NodeSpec:
     memory: str
     is_tainted: bool = False  # with Coda's pool taint
     pods: int = PODS_PER_NODE
+    seats: int = 0  # on each GPU, as the agent's device plugin offers them
 
     @property
     def allocatable(self) -> Mapping[str, str]:
         """All its resources, as quantities."""
-        return {
+        seats = {seat_name(gpu): str(self.seats) for gpu in range(self.gpus)} if self.seats else {}
+        return seats | {
             "cpu": str(self.cpus),
             "memory": self.memory,
             names.GPU: str(self.gpus),
@@ -100,6 +105,8 @@ def node_patch(spec: NodeSpec) -> Json:
         LABEL_RACK: spec.rack,
         LABEL_SIMULATED: "true",
     }
+    if spec.seats:
+        labels[MEMORY_LABEL] = str(GPU_MIB)
     patch: Json = {"metadata": {"name": spec.name, "labels": labels}}
     if spec.is_tainted:
         patch["spec"] = {"taints": [{"key": names.POOL_TAINT, "effect": "NoSchedule"}]}

@@ -248,6 +248,7 @@ def _kubelets(spec: ClusterSpec, layout: Layout, port: int) -> Part:
         "--nodes": spec.nodes,
         "--racks": spec.racks,
         "--pods-per-node": spec.pods_per_node,
+        "--seats": spec.seats,
         "--port": port,
         "--tls-cert": layout.certificate,
         "--tls-key": layout.certificate.with_suffix(".key"),

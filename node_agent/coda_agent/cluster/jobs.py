@@ -45,7 +45,8 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
     runs = status.get("phase") == Phase.RUNNING.value and not metadata.get("deletionTimestamp")
     if not runs or not placement or runs_trial(status):  # a trial is too short, and of another size
         return None
-    if spec.get("cpusPerReplica") != AUTO or not spec.get("gpusPerReplica"):
+    is_on_seats = bool(placement.get("gpus"))  # its speed says nothing of its cores
+    if is_on_seats or spec.get("cpusPerReplica") != AUTO or not spec.get("gpusPerReplica"):
         return None
     attempt = int(placement["attempt"])
     resize = resize_from_json(status)

@@ -11,6 +11,7 @@ from typing import Any
 
 from coda.allocator.memory_growth import RankMemory
 from coda.model import Placement
+from coda.model.seats import seat_name
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_CORES,
@@ -57,9 +58,11 @@ def probe_pod(job: Job, *, attempt: int, cores: int, memory: RankMemory | None =
 def rank_pod(job: Job, placement: Placement, rank: int, memory: RankMemory | None = None) -> Json:
     """Return the pod of `rank`, pinned to the node of its placement. `memory`: grown after one was killed for it."""
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica, memory=memory)
+    if placement.gpus:
+        pod["spec"]["containers"] = _seated(pod["spec"]["containers"], placement.gpus[rank])
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
-    if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1:
+    if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1 and not placement.gpus:
         pod["metadata"]["annotations"][ANNOTATION_CORES] = AUTO
     pod["spec"]["affinity"] = pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
     return pod
@@ -160,6 +163,17 @@ def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) 
     wanted = _rendezvous(job, attempt=attempt, rank=rank)
     more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
     return {**container, "resources": resources | amounts, "env": [*env, *more]}
+
+
+def _seated(containers: list[Json], gpu: int) -> list[Json]:
+    """Return the containers with a seat on this GPU of the node instead of GPUs of their own."""
+    main, *others = containers
+    seat = {seat_name(gpu): "1"}
+    amounts = {
+        kind: {name: amount for name, amount in main["resources"][kind].items() if name != GPU} | seat
+        for kind in ("requests", "limits")
+    }
+    return [{**main, "resources": main["resources"] | amounts}, *others]
 
 
 def _job_directory(spec: Job) -> Json:

@@ -65,6 +65,8 @@ class JobRecord:
         """True if its cores are to be found, and no agent has begun with that in this attempt."""
         spec, tuning = self.json["spec"], (self.json.get("status") or {}).get("tuning") or {}
         is_auto = spec.get("cpusPerReplica") == AUTO and bool(spec.get("gpusPerReplica"))
+        if self.placement is not None and self.placement.gpus:  # its speed is its neighbours' matter
+            return False
         return is_auto and not self.progress.is_tried and tuning.get("attempt") != self.progress.attempt
 
     @property

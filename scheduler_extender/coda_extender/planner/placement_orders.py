@@ -21,7 +21,7 @@ from coda.policy import PolicyConfig
 from coda_extender.metrics import Metrics
 from coda_extender.planner.status_writer import StatusWriter
 from coda_extender.written import Written
-from coda_kube.objects.write import placement_json
+from coda_kube.objects.write import with_sharing
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,9 @@ class PlacementOrders:
         return await self._write(job, replace(_placement_of(job), answer=answer), done)
 
     async def _write(self, job: Job, placement: Placement, done: Callable[[], None]) -> Written:
-        body = {"placement": placement_json(placement)}
-        return await self._writer.write(job.id, lambda _status: body, decided_on=job, done=done)
+        return await self._writer.write(
+            job.id, lambda status: with_sharing(placement, status), decided_on=job, done=done
+        )
 
 
 def _placement_of(job: Job) -> Placement:

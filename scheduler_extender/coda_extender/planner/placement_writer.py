@@ -13,6 +13,7 @@ from typing import Any
 from coda.cycle import CycleResult
 from coda.model import Job, Placement
 from coda.model.decision import Start
+from coda.model.seats import as_sharer
 from coda.placements import PlacementAction, PlacementDefect, PlacementReview, placement_from_start
 from coda.placements.review import adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
@@ -21,7 +22,7 @@ from coda_extender.planner.status_writer import StatusWriter
 from coda_extender.written import Written
 from coda_kube.api.lease import Elector
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.write import placement_json
+from coda_kube.objects.write import placement_json, sharing_json, with_sharing
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,9 @@ class PlacementWriter:
         def body(_status: Json) -> Json:
             """Asked when the write begins. From the same moment on, filter calls count the placement."""
             nonlocal at_once
-            at_once = self._fits_at_once(job, start.nodes)
-            return {"placement": placement_json(released if at_once else committed)}
+            at_once = self._fits_at_once(as_sharer(job) if start.gpus else job, start.nodes)
+            placement = placement_json(released if at_once else committed)
+            return {"placement": placement} | ({"sharing": sharing_json(start)} if start.gpus else {})
 
         def done() -> None:
             self._metrics.commits.inc()
@@ -149,8 +151,11 @@ class PlacementWriter:
 
     async def _write(self, job: Job, placement: Placement | None, done: Callable[[], None]) -> Written:
         """Write the placement, or remove it. With it goes `pending`: a job with a placement waits no more."""
-        body = {} if placement is None else {"placement": placement_json(placement)}
-        return await self._writer.write(job.id, lambda _status: body, decided_on=job, done=done)
+
+        def body(status: Json) -> Json:
+            return {} if placement is None else with_sharing(placement, status)
+
+        return await self._writer.write(job.id, body, decided_on=job, done=done)
 
     def _waited_s(self, placement: Placement) -> float:
         now_s = time.monotonic()

@@ -164,7 +164,7 @@ class ReasonWriter:
 
     def _status_after(self, notice: PendingNotice, status: Json) -> Json | None:
         """The status with the reason if the job still waits, or without it if it still does not; else None."""
-        unchanged: Json = {"placement": status["placement"]} if status.get("placement") else {}
+        unchanged = {name: status[name] for name in ("placement", "sharing") if status.get(name)}
         if notice.refusal is None:
             return unchanged if status.get("pending") and status.get("phase") != "Queued" else None
         job = self._state.job(notice.job)

@@ -1,4 +1,4 @@
-"""Writes the extender's part of a job's status: `placement` and `pending`, always both at once.
+"""Writes the extender's part of a job's status: `placement`, `pending` and `sharing`, always all at once.
 
 Every write has three conditions: the Lease is held, the job is as it was decided on, and nobody wrote to the object
 meanwhile (its resourceVersion). A write that takes long goes on by itself: nobody waits for it.
@@ -38,7 +38,7 @@ ANSWER_S: Final = 12.0
 ASKED_AGAIN_S: Final = 30.0
 """A write whose fate is unknown is sent again for this long. Our choice: as long as a webhook may take at most."""
 
-OWN_FIELDS: Final = ("placement", "pending")
+OWN_FIELDS: Final = ("placement", "pending", "sharing")
 
 Change = Callable[[Json], Json | None]
 """From a status to the extender's new part of it; None: write nothing."""

@@ -229,3 +229,36 @@ async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike(
         "2 other jobs of its user failed alike within a day: default/a and default/b.",
     )
     assert told.as_json()["failure"]["reason"] == "Core dump"
+
+
+def sharing(name: str, node: str, *gpus: int, **status: Any) -> Json:
+    """One that runs there, on seats or (without them) on GPUs of its own."""
+    plan = placement(node, plan=f"of-{name}") | ({"gpus": list(gpus)} if gpus else {})
+    return training_job(name, phase="Running", placement=plan, **status)
+
+
+async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
+    api = FakeApi()
+    told = {"class": "Opportunistic", "expectedSpeed": 0.5}
+    jobs = [
+        sharing("rides", "n1", 0, sharing=told),
+        sharing("beside", "n1", 0),
+        sharing("elsewhere", "n1", 1),
+        sharing("whole", "n1"),
+        sharing("far", "n2"),
+    ]
+    for job in jobs:
+        api.set(JOBS, job)
+    assert (await explained(api, "default", "rides")).sentences[1:] == (
+        "It is opportunistic: it has 1 seat, on GPU 0 of n1. No quota is charged for it.",
+        "It shares these with default/beside.",
+        "On these nodes default/whole have GPUs of their own, perhaps the same ones: they go first.",
+        "When it started, it was expected to run at 50% of its speed alone.",
+        "It is the first to stop when another job needs what it holds.",
+    )
+    assert "No other opportunistic job is there." in (await explained(api, "default", "elsewhere")).sentences
+    (said,) = (await explained(api, "default", "whole")).sentences[1:]
+    assert said.startswith(
+        "Opportunistic jobs have seats on its nodes: default/beside, default/elsewhere and default/rides."
+    )
+    assert len((await explained(api, "default", "far")).sentences) == 1

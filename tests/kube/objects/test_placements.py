@@ -29,6 +29,7 @@ STOPS = st.builds(
         committed_s=MOMENTS,
         bind_deadline_s=MOMENTS,
         borrows=st.booleans(),
+        gpus=st.lists(st.integers(0, 15), max_size=3).map(tuple),
         answer=st.none(),
         stop=st.none() | STOPS,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,3 +189,22 @@ def test_the_service_publishes_rank_zero_alone_before_it_is_ready() -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+def test_a_rank_with_a_seat_asks_for_that_and_for_no_gpu() -> None:
+    plain, seated = rank_pod(JOB, PLAN, 1), rank_pod(JOB, replace(PLAN, gpus=(0, 3)), 1)
+    asked = {"nvidia.com/gpu": str(JOB["spec"]["gpusPerReplica"])}
+    for kind in ("requests", "limits"):
+        whole = plain["spec"]["containers"][0]["resources"][kind]
+        assert seated["spec"]["containers"][0]["resources"][kind] | asked == whole | {"coda.scheduler/gpu-3": "1"}
+        assert "nvidia.com/gpu" not in seated["spec"]["containers"][0]["resources"][kind]
+    plain["spec"]["containers"][0].pop("resources")
+    seated["spec"]["containers"][0].pop("resources")
+    assert seated == plain
+
+
+def test_nobody_tunes_the_cores_of_ranks_on_seats() -> None:
+    job = copy.deepcopy(JOB)
+    job["spec"] |= {"cpusPerReplica": "auto", "replicas": 2}
+    assert "coda.scheduler/cores" in str(rank_pod(job, PLAN, 0)["metadata"]["annotations"])
+    assert "coda.scheduler/cores" not in str(rank_pod(job, replace(PLAN, gpus=(0, 0)), 0)["metadata"]["annotations"])

@@ -1,0 +1,77 @@
+"""Who shares GPUs with whom, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from coda.model import FINISHED
+from coda.wording import counted, listed
+from coda_kube.api.client import Client, Rejected
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import API_VERSION
+
+_FINISHED = frozenset(phase.value for phase in FINISHED)
+
+
+async def jobs_that_share(client: Client, job: Json) -> tuple[Json, ...]:
+    """Return the other jobs that have places, of all namespaces; only of its own where the user may not read others.
+
+    None for a job without a place."""
+    if not _nodes(job):
+        return ()
+    own = f"/apis/{API_VERSION}/namespaces/{job['metadata']['namespace']}/trainingjobs"
+    items: Iterable[Json] = ()
+    for path in (f"/apis/{API_VERSION}/trainingjobs", own):
+        with suppress(Rejected):
+            items = (await client.list_pages(path))["items"]
+            break
+    return tuple(item for item in items if _nodes(item) and item["metadata"]["uid"] != job["metadata"]["uid"])
+
+
+def sharing_sentences(job: Json, others: Iterable[Json]) -> Iterator[str]:
+    """Yield who shares GPUs with the job, and what it costs whom; nothing if nobody does."""
+    seats = _seats(job)
+    if seats:
+        yield from _of_one_on_seats(job, seats, tuple(others))
+        return
+    guests = [_name(other) for other in others if {node for node, _ in _seats(other)} & set(_nodes(job))]
+    if guests:
+        yield (
+            f"Opportunistic jobs have seats on its nodes: {listed(sorted(guests))}. Some may be on its GPUs, which the "
+            "kubelet chose. It goes first: they slow down for it where the agent steers them, and stop if it needs "
+            "what they hold."
+        )
+
+
+def _of_one_on_seats(job: Json, seats: set[tuple[str, int]], others: tuple[Json, ...]) -> Iterator[str]:
+    where = listed(f"GPU {gpu} of {node}" for node, gpu in sorted(seats))
+    yield f"It is opportunistic: it has {counted(len(seats), 'seat')}, on {where}. No quota is charged for it."
+    beside = sorted(_name(other) for other in others if _seats(other) & seats)
+    yield f"It shares these with {listed(beside)}." if beside else "No other opportunistic job is there."
+    whole = sorted(_name(other) for other in others if not _seats(other) and set(_nodes(other)) & {n for n, _ in seats})
+    if whole:
+        yield f"On these nodes {listed(whole)} have GPUs of their own, perhaps the same ones: they go first."
+    speed = ((job.get("status") or {}).get("sharing") or {}).get("expectedSpeed")
+    if speed is not None:
+        yield f"When it started, it was expected to run at {float(speed):.0%} of its speed alone."
+    yield "It is the first to stop when another job needs what it holds."
+
+
+def _placement(job: Json) -> Json:
+    status = job.get("status") or {}
+    is_over = status.get("phase") in _FINISHED
+    placement: Json = {} if is_over else status.get("placement") or {}
+    return placement
+
+
+def _nodes(job: Json) -> list[str]:
+    return list(_placement(job).get("nodes") or ())
+
+
+def _seats(job: Json) -> set[tuple[str, int]]:
+    return set(zip(_nodes(job), _placement(job).get("gpus") or (), strict=False))
+
+
+def _name(job: Json) -> str:
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"

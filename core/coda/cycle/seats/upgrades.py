@@ -1,0 +1,77 @@
+"""A job of class Auto leaves its seats for GPUs of its own.
+
+It stops and starts again, for nobody can give it the GPU on which it runs: the kubelet counts that as free. So only
+jobs do that which go on where they were, and none before it has had its seats for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from coda.cycle.seats.sharers import may_stop, without_sharers
+from coda.model.capacity import free_by_node
+from coda.model.decision import Decision, Stop, StopCause
+from coda.model.job import Job, Phase
+from coda.model.resources import NOTHING
+from coda.model.seats import WHOLE_GPUS, is_sharer, wants_whole_gpus
+from coda.model.world import World
+from coda.nodes.eligibility import accepts
+from coda.policy.config import PolicyConfig
+
+
+def with_upgrade(
+    decision: Decision, world: World, config: PolicyConfig, now_s: float, decide: Callable[[World], Decision]
+) -> Decision:
+    """Return the decision with the stop of a job that would start on GPUs of its own now: of the one that has had its
+    seats longest, then by name.
+
+    Only if nobody else starts, stops or waits for whole GPUs: all others go first. `decide`: about a world without jobs
+    on seats. Cost: O(jobs), and one decision if enough is free on nodes that accept the job."""
+    if not config.shares_gpus or decision.starts or decision.stops or decision.returns or decision.postponed:
+        return decision
+    wanting = [job for job in world.jobs if wants_whole_gpus(job)]
+    if not wanting:
+        return decision
+    job_by_id = {job.id: job for job in world.jobs}
+    if any(job.request.gpus and not is_sharer(job) for job in (job_by_id[one.job] for one in decision.refusals)):
+        return decision
+    due_s = {job.id: _since_s(job) + config.auto_wait_s for job in wanting}
+    later_s = [moment_s for moment_s in due_s.values() if moment_s > now_s]
+    wake_s = min([*later_s, *([decision.wake_s] if decision.wake_s is not None else [])], default=None)
+    others = without_sharers(world, yielding=False)
+    for job in sorted(wanting, key=lambda job: (_since_s(job), job.id)):
+        asks = _asking_again(job)
+        if due_s[job.id] > now_s or not may_stop(job) or not _may_fit(asks, others):
+            continue
+        answer = decide(replace(others, jobs=(*others.jobs, asks)))
+        if any(start.job == job.id for start in answer.starts) and not answer.stops:
+            stop = Stop(job=job.id, attempt=job.attempt, cause=StopCause.UPGRADE, by=job.id)
+            return replace(decision, stops=(stop,))
+        break  # one is tried in a cycle: to try all would cost a decision for each
+    return replace(decision, wake_s=wake_s)
+
+
+def _since_s(job: Job) -> float:
+    return job.placement.committed_s if job.placement is not None else 0.0
+
+
+def _asking_again(job: Job) -> Job:
+    """The job as it will wait once it has stopped."""
+    return replace(
+        job,
+        phase=Phase.QUEUED,
+        attempt=job.attempt + 1,
+        placement=None,
+        bound=frozenset(),
+        gone=frozenset(),
+        request=replace(job.request, gpus=1),
+        quota={**job.quota, WHOLE_GPUS: 1000},
+        returned=True,
+    )
+
+
+def _may_fit(asks: Job, world: World) -> bool:
+    """True if enough ranks fit on nodes that accept the job: a cheap question before the dear one."""
+    free = free_by_node(world)
+    nodes = [node for node in world.nodes if accepts(asks.constraints, node)]
+    return sum(asks.request.times_in(free.get(node.name, NOTHING)) for node in nodes) >= asks.replicas

@@ -1,0 +1,120 @@
+"""Which opportunistic jobs stop for what was decided about all others.
+
+A node that lacks something for a start, a placement or a wish gets it from the opportunistic jobs there, the youngest
+first: they lose least. Whole gangs stop, and none that would not help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from coda.cycle.seats.sharers import add, held_by_pods, may_stop
+from coda.model.capacity import after_stops, free_by_node, withheld_shares
+from coda.model.decision import Decision, Stop, StopCause
+from coda.model.job import Job, JobId
+from coda.model.live_placement import growth_by_node
+from coda.model.resources import MAIN, NOTHING, Resources, amount_free, amount_of
+from coda.model.seats import is_sharer
+from coda.model.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yielded:
+    """Who stops, and what is then free by node name without what they leave: that has its owner."""
+
+    decision: Decision
+    free: dict[str, Resources]
+
+
+def yielded(decision: Decision, world: World) -> Yielded:
+    """Return the decision with the stops of opportunistic jobs that it needs. O(nodes + jobs)."""
+    free = free_by_node(after_stops(world))
+    takers = _takers(decision, world, free)
+    for taker in takers:
+        if taker.is_new:
+            add(free, taker.shares, -1)
+    short = {node: amount for node, amount in free.items() if _is_short(amount)}
+    stops: dict[JobId, Stop] = {}
+    for node, by in _needy(takers, short):
+        for job in sorted(_holders(world.jobs, node), key=_youth):
+            if job.id in stops or not _helps(held_by_pods(job).get(node, NOTHING), short[node]):
+                continue
+            stops[job.id] = Stop(job=job.id, attempt=job.attempt, cause=StopCause.PREEMPT, by=by)
+            add(short, {name: held for name, held in held_by_pods(job).items() if name in short})
+            if not _is_short(short[node]):
+                break
+    changed = decision if not stops else replace(decision, stops=(*decision.stops, *stops.values()))
+    return Yielded(decision=changed, free=free)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taker:
+    job: JobId
+    shares: Mapping[str, Resources]
+    is_new: bool = True  # by this decision: else the world counts it already
+
+
+def _takers(decision: Decision, world: World, free: Mapping[str, Resources]) -> list[_Taker]:
+    """Everybody who takes capacity and has no pods there yet: by this decision, in its order, then by earlier ones."""
+    job_by_id = {job.id: job for job in world.jobs}
+    starts = [
+        _Taker(
+            job=start.job,
+            shares={node: job_by_id[start.job].request * count for node, count in Counter(start.nodes).items()},
+        )
+        for start in decision.starts
+    ]
+    grants = [_Taker(job=one.job, shares=_growth(job_by_id[one.job], one.cores)) for one in decision.grants]
+    held = [job for job in world.jobs if not is_sharer(job) and job.placement is not None]
+    earlier = [
+        _Taker(job=job.id, shares=shares, is_new=False)
+        for job in sorted(held, key=lambda job: (job.placement.committed_s if job.placement else 0.0, job.id))
+        if (shares := withheld_shares(job))
+    ]
+    wishes = [] if decision.stops else [job_by_id[job] for job in decision.postponed]
+    return [*starts, *grants, *_wishing(wishes, world, free), *earlier]
+
+
+def _wishing(jobs: Iterable[Job], world: World, free: Mapping[str, Resources]) -> Iterator[_Taker]:
+    """Wishes that are postponed for what only opportunistic jobs can leave. What is in flight may not land there."""
+    for job in jobs:
+        growth = {} if job.wish is None else _growth(job, job.wish.cores)
+        lacks = [
+            node
+            for node, more in growth.items()
+            if node in free and more.cpu_m > free[node].cpu_m + world.in_flight.get(node, NOTHING).cpu_m
+        ]
+        if lacks:
+            yield _Taker(job=job.id, shares=growth)
+
+
+def _growth(job: Job, cores: int) -> dict[str, Resources]:
+    return {node: Resources(cpu_m=cpu_m) for node, cpu_m in growth_by_node(job, cores).items()}
+
+
+def _needy(takers: Iterable[_Taker], short: Mapping[str, Resources]) -> list[tuple[str, JobId]]:
+    """Each node that is short, by name, with the first who takes something there."""
+    by_node: dict[str, JobId] = {}
+    for taker in takers:
+        for node in taker.shares:
+            if node in short:
+                by_node.setdefault(node, taker.job)
+    return sorted(by_node.items())
+
+
+def _holders(jobs: Iterable[Job], node: str) -> list[Job]:
+    return [job for job in jobs if may_stop(job) and node in held_by_pods(job)]
+
+
+def _youth(job: Job) -> tuple[float, JobId]:
+    assert job.placement is not None, "only jobs with a placement hold anything"
+    return -job.placement.committed_s, job.id
+
+
+def _is_short(free: Resources) -> bool:
+    return any(amount_free(free, name) < 0 for name in (*MAIN, *free.other))
+
+
+def _helps(held: Resources, free: Resources) -> bool:
+    return any(amount_free(free, name) < 0 < amount_of(held, name) for name in (*MAIN, *free.other))

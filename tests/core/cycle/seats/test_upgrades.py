@@ -1,0 +1,92 @@
+"""A job of class Auto that leaves its seats for GPUs of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
+from coda.model import Job, Phase, World
+from coda.model.capacity import free_by_node
+from coda.model.decision import Stop, StopCause
+from coda.model.job import SharingWish
+from coda.model.world import VirtualCluster
+from coda.placements.review import awaits_decision
+from coda.policy import PolicyConfig
+from tests.builders import job, opportunistic, quota, running, seat_node, seated, world
+from tests.core.cycle.seats.test_seat_laws import shared_worlds
+
+NOW_S = 1000.0
+ON = PolicyConfig(shares_gpus=True, policy="coda", auto_wait_s=100.0)
+
+
+def cycle(of: World, config: PolicyConfig = ON, now_s: float = NOW_S) -> CycleResult:
+    return run_cycle(CycleSnapshot(world=of, epoch=1, now_s=now_s), config, CycleCache())
+
+
+def auto(name: str = "auto", *, since_s: float = 0.0, resumable: bool = True, place: str = "n1") -> Job:
+    asked = opportunistic(job(name, resumable=resumable), gpu_gib=10, wish=SharingWish.AUTO)
+    return seated(asked, (place, 0), since_s=since_s)
+
+
+def upgrade(of: Job) -> Stop:
+    return Stop(job=of.id, attempt=1, cause=StopCause.UPGRADE, by=of.id)
+
+
+def test_the_one_that_has_waited_longest_on_its_seats_stops_alone() -> None:
+    old, young = auto("old", since_s=1.0), auto("young", since_s=2.0)
+    assert cycle(world([seat_node("n1"), seat_node("n2")], [young, old])).decision.stops == (upgrade(old),)
+
+
+def test_then_it_starts_on_a_gpu_of_its_own() -> None:
+    left = replace(auto(), phase=Phase.QUEUED, attempt=2, bound=frozenset(), returned=True)
+    waits = replace(left, request=replace(left.request, gpus=1))
+    (start,) = cycle(world([seat_node("n1")], [waits])).decision.starts
+    assert (start.job, start.gpus) == (waits.id, ())
+
+
+STAYS = {
+    "it would lose its work": ([auto(resumable=False)], {}),
+    "it has just started": ([auto(since_s=NOW_S - 99)], {}),
+    "no GPU is free": ([auto(), running(job("whole"), "n1")], {}),
+    "somebody else waits for GPUs": ([auto(), job("large", gpus=9)], {}),
+    "somebody else starts": ([auto(), job("starts", gpus=0)], {}),
+    "its class is another": ([replace(auto(), sharing=SharingWish.OPPORTUNISTIC)], {}),
+    "a ResourceQuota has no GPU left": ([auto()], {"quotas": [quota(hard={"requests.nvidia.com/gpu": 0})]}),
+    "its tenant may have none": (
+        [replace(auto(), virtual_cluster="poor")],
+        {"virtual_clusters": [VirtualCluster(name="poor", gpus=0, may_borrow=False)]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "more"), STAYS.values(), ids=list(STAYS))
+def test_stays_where_it_is(jobs: list[Job], more: dict[str, list[VirtualCluster]]) -> None:
+    assert cycle(world([seat_node("n1")], jobs, **more)).decision.stops == ()  # type: ignore[arg-type]  # one of two
+
+
+def test_switched_off_it_stays() -> None:
+    assert cycle(world([seat_node("n1")], [auto()]), replace(ON, shares_gpus=False)).decision.stops == ()
+
+
+def test_a_cycle_is_due_when_it_may_leave() -> None:
+    sits = auto(since_s=NOW_S - 90)
+    assert awaits_decision(sits, epoch=1)
+    assert cycle(world([seat_node("n1")], [sits])).wake_s == pytest.approx(NOW_S + 10)
+
+
+@settings(max_examples=50)
+@given(shared_worlds(), st.booleans())
+def test_nobody_leaves_seats_for_gpus_that_are_not_free(there: World, resumes: bool) -> None:
+    jobs = tuple(replace(one, resumable=resumes) for one in there.jobs)
+    decision = cycle(replace(there, jobs=jobs)).decision
+    for stop in decision.stops:
+        if stop.cause is not StopCause.UPGRADE:
+            continue
+        (leaves,) = [one for one in jobs if one.id == stop.job]
+        assert resumes
+        assert (leaves.sharing, len(decision.stops), decision.starts) == (SharingWish.AUTO, 1, ())
+        assert sum(max(0, free.gpus) for free in free_by_node(there).values()) >= leaves.replicas
