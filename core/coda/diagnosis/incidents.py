@@ -33,10 +33,13 @@ _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
     r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported"
-    r"|throw|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
+    r"|throw|not exist|incompatib|not compatible|not match|needs to have|nvrm: xid|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
-_RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
+_RAISED: Final = re.compile(
+    r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b"
+    r"|(?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{1,80}(?:: |$)"  # how Python names any exception with its module
+)
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
 _CODE: Final = re.compile(
