@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 
 from coda.cache.job_facts import JobFacts, facts_of
+from coda.model.decision import WaitCode, WaitReason
 from coda.model.job import Job
 from coda.model.world import World
+from coda.wording import numbers_of, quota_text
 
 _CPU_KEYS = ("cpu", "limits.cpu", "requests.cpu")
 
@@ -75,3 +78,16 @@ class QuotaLedger:
         for _, left in self._left.get(job.namespace, ()):
             for key in left:
                 left[key] -= job.quota.get(key, 0) * ranks
+
+
+def beyond_quota(job: Job, quotas: QuotaLedger) -> WaitReason | None:
+    """Return which ResourceQuota leaves too little for the whole gang, without holders; None: none does."""
+    short = quotas.shortage(job)
+    if short is None:
+        return None
+    needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
+    return WaitReason(
+        code=WaitCode.QUOTA_EXCEEDED,
+        message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
+        numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
+    )

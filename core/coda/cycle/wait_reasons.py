@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from coda.cache.gang_class import ClassVerdict, GangClass, QueuedJob
-from coda.cache.quotas import QuotaLedger
+from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_TO_JUDGE, Judging
 from coda.model.constraints import NodeConstraints
@@ -32,7 +32,6 @@ from coda.wording import (
     counted,
     listed,
     numbers_of,
-    quota_text,
 )
 
 EDITED: Final = WaitReason(
@@ -393,16 +392,3 @@ def held_by_itself(job: Job, now_s: float) -> WaitReason | None:
     if job.unwritable is not None:
         return UNWRITABLE[job.unwritable]
     return _rolling_back(job) or _backing_off(job, now_s)
-
-
-def beyond_quota(job: Job, quotas: QuotaLedger) -> WaitReason | None:
-    """Return which ResourceQuota leaves too little for the whole gang, without holders; None: none does."""
-    short = quotas.shortage(job)
-    if short is None:
-        return None
-    needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
-    return WaitReason(
-        code=WaitCode.QUOTA_EXCEEDED,
-        message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
-        numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
-    )

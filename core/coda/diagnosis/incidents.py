@@ -33,10 +33,13 @@ _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
     r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported"
-    r"|throw|not exist|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
+    r"|throw|not exist|incompatib|not compatible|not match|needs to have|nvrm: xid|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
 _RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
+_RAISED_SHAPE: Final = re.compile("error|exception|exit|interrupt|expired|warning")
+_REPORTED: Final = re.compile(r"(?:[a-z_]\w{0,60}+\.){1,8}+[A-Z]\w{1,80}+(?:: |$)")
+"""How Python names an exception of any class that is not built in."""
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
 _CODE: Final = re.compile(
@@ -170,6 +173,8 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
     if line.level is Severity.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
         return hit.kind
+    if _REPORTED.match(line.text):
+        return hit.kind
     if _PROGRESS.search(line.text):
         return Kind.NOISE
     sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)
@@ -178,7 +183,10 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
 
 def _is_said_by_an_error(index: int, lines: LogLines) -> bool:
     """True if a few lines before an exception is named: this line may be a part of its message."""
-    return any(_RAISED.match(lines.line(near).text) for near in range(max(0, index - _NEAR), index))
+    return any(
+        _RAISED_SHAPE.search(lines.shapes[near]) and _RAISED.match(lines.line(near).text)
+        for near in range(max(0, index - _NEAR), index)
+    )
 
 
 def _kind_in(chain: _Chain, hit: _Hit, lines: LogLines) -> int:

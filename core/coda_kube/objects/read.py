@@ -387,8 +387,7 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
 
 def is_rank_of(pod: Pod, placement: Placement) -> bool:
     """True for a rank of this placement, on the node or pinned to the node that it names."""
-    member = pod.member
-    if member is None or (member.attempt, member.plan_id) != (placement.attempt, placement.plan_id):
+    if (member := pod.member) is None or (member.attempt, member.plan_id) != (placement.attempt, placement.plan_id):
         return False
     return member.rank < len(placement.nodes) and placement.nodes[member.rank] == (pod.node or pod.pinned_to)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from coda.cache.quotas import QuotaLedger
+from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cycle.seats.board import Board, SeatGpu, profile_of
 from coda.cycle.seats.seat_reasons import (
     Place,
@@ -16,7 +16,7 @@ from coda.cycle.seats.seat_reasons import (
     too_slow_reason,
     unknown_level_reason,
 )
-from coda.cycle.wait_reasons import beyond_quota, held_by_itself
+from coda.cycle.wait_reasons import held_by_itself
 from coda.model.decision import Start, WaitReason
 from coda.model.job import Job
 from coda.model.resources import NOTHING, Resources
