@@ -66,7 +66,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
         status.servedSeconds status.sharing.class status.sharing.expectedSpeed status.startTime status.stopDeadline
-        status.succeededRanks status.tuning.answer.coresPerReplica
+        status.succeededRanks status.trial.attempt status.trial.message status.trial.outcome status.trial.seconds
+        status.trial.since status.tuning.answer.coresPerReplica
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt
         status.tuning.message status.tuning.phase status.tuning.reason status.tuning.search.again
         status.tuning.search.blurred status.tuning.search.capped status.tuning.search.failed

@@ -62,7 +62,7 @@ def case(
             jobs=[HELD],
             tenants=[
                 VirtualCluster(name="org", gpus=8),
-                VirtualCluster(name="own", gpus=4, parent="org"),
+                VirtualCluster(name="own", gpus=8, parent="org"),  # all that it holds is its own
                 VirtualCluster(name="mine", gpus=4, parent="org"),
             ],
         ),
@@ -175,6 +175,7 @@ def test_who_is_short_of_nothing_has_no_shortage() -> None:
         DelayCause.DEPENDENCY,
         DelayCause.HOLD,
         DelayCause.RESTART,
+        DelayCause.TRIAL,
         DelayCause.CODA,
         DelayCause.UNSEEN,
     }

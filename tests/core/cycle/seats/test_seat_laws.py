@@ -67,7 +67,7 @@ def launched(of: World, result: CycleResult, name: str = "") -> list[Job]:
 
 @st.composite
 def shared_worlds(draw: st.DrawFn, *, waiting: bool = True) -> World:
-    """Some opportunistic jobs run where an earlier cycle put them; then others came."""
+    """Some opportunistic jobs run where an earlier cycle put them; then others came. `waiting`: and wait."""
     nodes = draw(seat_nodes())
     early = world(nodes, [draw(sharers(f"early{number}")) for number in range(draw(st.integers(0, 5)))])
     sitting = launched(early, cycle(early))
@@ -83,7 +83,7 @@ def shared_worlds(draw: st.DrawFn, *, waiting: bool = True) -> World:
             cores=draw(st.integers(1, 6)),
             replicas=draw(st.integers(1, 2)),
         )
-        for number in range(draw(st.integers(0, 3)))
+        for number in range(draw(st.integers(0, 3)) if waiting else 0)
     ]
     late = [draw(sharers(f"late{number}")) for number in range(draw(st.integers(0, 4)) if waiting else 0)]
     return world(nodes, [*sitting, *others, *late])
@@ -200,6 +200,7 @@ def test_the_order_of_jobs_and_nodes_does_not_matter(there: World, shuffle: obje
 @FEWER
 @given(shared_worlds(waiting=False), sharers("asks"))
 def test_a_free_node_more_never_hurts_who_asks_for_a_seat(there: World, asks: Job) -> None:
+    """Where no guaranteed job waits: else a node more may be all that one of them lacked, also on the others."""
     asks = replace(asks, sharing=SharingWish.OPPORTUNISTIC)
     asked = replace(there, jobs=(*there.jobs, asks))
     larger = replace(asked, nodes=(*there.nodes, replace(seat_node("z9", gpus=3, gpu_gib=40), labels={})))
