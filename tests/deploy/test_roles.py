@@ -21,6 +21,7 @@ GRANTED = {
         "persistentvolumes": "get",
         "storageclasses": "get",
         "nodeprofiles": "list watch",
+        "virtualclusters": "list watch",
         "events": "create",
         "leases": "create",
         "leases coda-operator": "get update",
