@@ -5,19 +5,13 @@ no, once, yes, other-node, memory that grows, and jobs of one user that fail ali
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import time_from_seconds
-from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.jobs import job_json, submit, wait_for, wait_for_phase
+from tests.e2e.jobs import job_json, submit, wait_for_phase
 from tests.e2e.scheduling import QUICK_LEASE
 from tests.e2e.test_operator_crashes import leading_operator
 
@@ -117,46 +111,3 @@ async def test_three_stopped_jobs_of_a_user_stop_the_next_at_its_first_failure(
         await cluster.start(leader)
     assert (status["attempt"], status["failure"]["cutShort"], status["failure"]["alike"]["jobs"]) == (1, True, 3)
     assert "3 other jobs of this user stopped so within a day" in status["message"]
-
-
-async def test_a_node_whose_gpus_fail_two_users_is_avoided_until_it_is_trusted(user: Client, admin: Client) -> None:
-    log = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-    fails = {"exit-code.attempt-1": "1", "log.attempt-1": log}
-    pinned = {"kubernetes.io/hostname": "node-0002"}
-
-    def job_on_the_node(name: str, simulated: dict[str, str]) -> Json:
-        job = job_json(name, run_s=0.2, simulated=simulated)
-        job["spec"]["template"]["spec"]["nodeSelector"] = pinned
-        return job
-
-    for name, client in (("mine", user), ("theirs", admin)):
-        await submit(client, job_on_the_node(name, fails))
-        await wait_for(
-            user, job_path(f"default/{name}"), lambda job: "failure" in (job.get("status") or {}), within_s=20
-        )
-    events = "/api/v1/namespaces/default/events"
-    await wait_until(lambda: _is_told(admin, events, "SuspectGPU"), within_s=20)
-    third = await submit(user, job_on_the_node("third", {}))
-    waiting = await wait_for(user, job_path(third), lambda job: bool(_avoided(job)), within_s=20)
-    assert _avoided(waiting) == ["node-0002"]
-    assert "placement" not in waiting["status"]
-    stamp = {"metadata": {"annotations": {"coda.scheduler/cleared": time_from_seconds(time.time() + 1)}}}
-    await admin.patch("/api/v1/nodes/node-0002", stamp)
-    done = await wait_for_phase(user, third, "Succeeded", within_s=30)
-    assert done["status"]["placement"]["nodes"] == ["node-0002"]
-    await wait_until(lambda: _is_told(admin, events, "Trusted"), within_s=10)
-
-
-def _avoided(job: Json) -> list[str]:
-    return [entry["name"] for entry in (job.get("status") or {}).get("avoidNodes") or ()]
-
-
-async def _is_told(client: Client, path: str, reason: str) -> bool:
-    events = (await client.list_pages(path))["items"]
-    return any(event["reason"] == reason and event["involvedObject"]["name"] == "node-0002" for event in events)
-
-
-async def wait_until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
-    async with asyncio.timeout(within_s):
-        while not await holds():
-            await asyncio.sleep(0.2)
