@@ -27,12 +27,16 @@ async def events_of(admin: Client, node: str) -> list[str]:
     return [one["reason"] for one in sorted(own, key=lambda one: str(one["eventTime"]))]
 
 
+def hears_the_driver(profile: Json) -> bool:
+    return (profile.get("status") or {}).get("watchesXids") is True  # a new profile has no status yet
+
+
 async def test_a_gpu_that_falls_off_the_bus_cordons_its_node_until_a_run_there_succeeds(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
     # 1. Every agent hears its driver.
     for number in range(3):
-        await wait_for(admin, f"{PROFILES}/node-{number:04}", lambda item: item["status"].get("watchesXids") is True)
+        await wait_for(admin, f"{PROFILES}/node-{number:04}", hears_the_driver)
 
     # 2. A GPU fails beneath a job: its agent says so, and no log does.
     job = await submit(user, job_json("meets", run_s=4.0, simulated={"exit-code.attempt-1": "1"}))
