@@ -30,11 +30,12 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     status = job.json.get("status") or {}
     has_ended = progress.phase in FINISHED
     ended_s = (progress.completion_s if has_ended else 0.0) or now_s
+    ended_s = float(int(ended_s)) if spent is not None else ended_s  # an account has whole seconds
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
         launched_s=0.0 if progress.is_tried else progress.launch_s,
-        started_s=0.0 if progress.is_tried else progress.start_s,
-        ended_s=float(int(ended_s)) if spent is not None else ended_s,  # an account has whole seconds
+        started_s=0.0 if progress.is_tried else min(progress.start_s, ended_s),
+        ended_s=ended_s,
     )
     split = split_of(spent, times)
     tuning = _tuning(job)

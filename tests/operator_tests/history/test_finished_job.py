@@ -63,6 +63,13 @@ def test_a_tuning_that_cannot_be_read_costs_the_cores_and_not_the_record() -> No
     assert (kept.cores_tuned, kept.idle_gpu_s) == (None, None)
 
 
+def test_a_job_of_less_than_a_second_ends_no_sooner_than_it_starts() -> None:
+    """The account has whole seconds, and the times in the status have milliseconds."""
+    short = job(startTime=time_from_seconds(BEGAN_S + 1000.4))
+    kept = finished_job(short, begun(Doing.RUNNING, None, BEGAN_S), BEGAN_S + 5000)
+    assert kept.started_s == kept.ended_s == BEGAN_S + 1000
+
+
 def test_a_job_that_is_deleted_while_it_runs_ended_now() -> None:
     kept = finished_job(job("Running", reason="Running"), None, BEGAN_S + 5000)
     assert (kept.ending, kept.reason, kept.ended_s, kept.held_s) == (Ending.DELETED, "Deleted", BEGAN_S + 5000, 5000.0)
