@@ -213,11 +213,13 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
     return in_short(refused)
 
 
-def is_refused_for_good(progress: Progress) -> bool:
-    """True if a refusal of its template ends the job until it is edited.
+def is_refused_for_good(progress: Progress, generation: int) -> bool:
+    """True if a refusal of its template ends the job until it is edited. `generation`: of its spec now.
 
-    Not between two attempts: the template was accepted before, so a policy may have changed, or fail for a while."""
-    return progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
+    Not between two attempts, nor when a waiting job that nobody edited goes on without its trial: the template was
+    accepted before, so a policy may have changed, or fail for a while."""
+    between = progress.phase is Phase.QUEUED and progress.generation == generation
+    return not between and progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
 
 
 def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
