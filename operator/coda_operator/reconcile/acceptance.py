@@ -56,8 +56,8 @@ class Acceptor:
         """Return what one rank of this attempt requests once admitted. Raises Outage; Rejected if nothing was judged.
 
         A trial is accepted only if its gang would be: one rank with one GPU proves nothing about the gang's own shape.
-        Between two attempts the gang was accepted before. Without an admitted pod there is no request: what the template
-        says is not judged, capped or completed."""
+        Between two attempts the gang was accepted before. Without an admitted pod there is no request: what the
+        template says is not judged, capped or completed."""
         if wanted.is_tried and job.progress.phase is not Phase.RESTARTING:
             gang = await self._admitted(job, replace(wanted, trial=None))
             if isinstance(gang, TemplateRefused):
