@@ -230,7 +230,12 @@ def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
 
 
 def in_short(progress: Progress) -> Progress:
-    """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
-    message = progress.message
-    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-    return replace(progress, message=short)
+    """Cut the messages: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided.
+
+    The API server refuses a status whose trial says more than 1024 characters."""
+    trial = progress.trial and replace(progress.trial, message=_cut(progress.trial.message))
+    return replace(progress, message=_cut(progress.message), trial=trial)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
