@@ -162,7 +162,7 @@ def with_trial_time(progress: Progress, launch_s: float, now_s: float) -> Progre
 
 
 def _paused(progress: Progress) -> TrialRun | None:
-    """The trial of a job that is suspended: it waits anew afterwards."""
+    """The trial of a job that is suspended or was refused: it waits anew afterwards."""
     trial = progress.trial
     return trial if trial is None or not trial.is_open else replace(trial, since_s=0.0)
 
@@ -198,6 +198,11 @@ def after_acceptance(
     if not edited or size_before is None or not is_enlarged(size_before, size):
         return after
     return replace(after, queued_s=now_s, waiting_s=now_s)
+
+
+def waits_anew(progress: Progress) -> Progress:
+    """Return the progress of a refused job whose template was edited: it waits for nothing since before it failed."""
+    return replace(progress, completion_s=0.0, waiting_s=0.0, trial=_paused(progress))
 
 
 def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
