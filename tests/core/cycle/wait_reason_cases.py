@@ -10,6 +10,7 @@ from coda.cycle import decide
 from coda.model import JobId, WaitCode, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
 from coda.model.decision import Refusal, WaitReason
+from coda.model.resources import CPU, GPUS, MEMORY, PODS
 from coda.policy import PolicyConfig
 from tests.builders import GIB, job, node, quota, rack, resources, running, world
 
@@ -22,9 +23,14 @@ def refused(snapshot: World) -> list[Refusal]:
     return list(decide(snapshot, PolicyConfig(), NOW_S).refusals)
 
 
-def refusal(code: WaitCode, message: str, *holders: str, **numbers: int) -> Refusal:
+def refusal(
+    code: WaitCode, message: str, *holders: str, short_of: str = "", scattered: bool = False, **numbers: int
+) -> Refusal:
     ids = tuple(JobId(f"team/{holder}") for holder in holders)
-    return Refusal(JobId("team/job"), 1, WaitReason(code=code, message=message, numbers=numbers, holders=ids))
+    reason = WaitReason(
+        code=code, message=message, numbers=numbers, holders=ids, short_of=short_of, scattered=scattered
+    )
+    return Refusal(JobId("team/job"), 1, reason)
 
 
 def capacity(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
@@ -165,6 +171,8 @@ SHORT = [
             "y",
             "x",
             **capacity(1, 0, 0, 2),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="GPUs, scattered",
     ),
@@ -176,6 +184,7 @@ SHORT = [
             "2 of 2 matching nodes can hold 2 ranks now; too few GPUs are free",
             "x",
             **capacity(3, 2, 2, 2),
+            short_of=GPUS,
         ),
         id="GPUs, too few",
     ),
@@ -188,6 +197,7 @@ SHORT = [
             "too few cores are free",
             "x",
             **capacity(1, 0, 0, 1),
+            short_of=CPU,
         ),
         id="cores",
     ),
@@ -198,6 +208,7 @@ SHORT = [
             "needs 1 GPU, 1 core and 4 GiB of memory free on one node; the only matching node does not have that now; "
             "too little memory is free; pods outside Coda hold the rest",
             **capacity(1, 0, 0, 1),
+            short_of=MEMORY,
         ),
         id="memory, held by foreign pods",
     ),
@@ -209,6 +220,7 @@ SHORT = [
             "too few pod slots are free",
             "x",
             **capacity(1, 0, 0, 1),
+            short_of=PODS,
         ),
         id="pod slots",
     ),
@@ -221,6 +233,7 @@ SHORT = [
             "too little rdma is free",
             "x",
             **capacity(1, 0, 0, 1),
+            short_of="rdma",
         ),
         id="a further resource",
     ),
@@ -232,6 +245,7 @@ SHORT = [
             "every matching node has no free GPU and no free core",
             "x",
             **capacity(1, 0, 0, 1),
+            short_of=GPUS,
         ),
         id="two resources, each short everywhere",
     ),
@@ -251,6 +265,7 @@ SHORT = [
             "y",
             "x",
             **capacity(1, 0, 0, 2),
+            short_of=GPUS,
         ),
         id="two resources, each short everywhere, with what is left",
     ),
@@ -264,6 +279,7 @@ SHORT = [
             "enough cores for only 2 ranks",
             "x",
             **capacity(3, 2, 1, 2),
+            short_of=GPUS,
         ),
         id="two resources, each enough for fewer ranks",
     ),
@@ -283,6 +299,8 @@ SHORT = [
             "matching nodes with enough cores have at most 4 free GPUs",
             "x",
             **capacity(1, 0, 0, 2),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="each node has one of two resources",
     ),
@@ -302,6 +320,8 @@ SHORT = [
             "matching nodes with enough GPUs have enough cores for only 1 rank",
             "x",
             **capacity(2, 1, 1, 3),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="some nodes have one of two resources and too few have both",
     ),
@@ -321,6 +341,8 @@ SHORT = [
             "usable nodes with enough GPUs have at most 28 free cores and at most 184 GiB of free memory; "
             "1 node cordoned, not ready or under pressure",
             **capacity(1, 0, 0, 4),
+            short_of=CPU,
+            scattered=True,
         ),
         id="each node has one of three resources",
     ),
@@ -370,6 +392,7 @@ SHORT = [
             "too few GPUs are free; 1 node cordoned, not ready or under pressure; "
             "1 node avoided after a failed attempt",
             **capacity(3, 1, 1, 3),
+            short_of=GPUS,
         ),
         id="nodes that only time brings back",
     ),
