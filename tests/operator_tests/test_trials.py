@@ -243,7 +243,7 @@ async def test_only_what_enlarges_the_gang_costs_its_place_where_one_attempt_is_
     when: str, edit: Json, keeps: bool
 ) -> None:
     api = FakeCluster()
-    gang = {"replicas": 4, "gpusPerReplica": 8, "cpusPerReplica": 60}
+    gang: Json = {"replicas": 4, "gpusPerReplica": 8, "cpusPerReplica": 60}
     is_over = when == "its trial is over"
     async with rest_of_cluster(api, exit_code=NEVER_ENDS, plans=is_over) as rest, operator(api):
         job = api.submit(trial=NO_TRIAL if when == "a trial is added" else TRIAL, **gang)
