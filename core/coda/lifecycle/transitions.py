@@ -120,6 +120,7 @@ def end_trial(now: Situation, outcome: TrialOutcome, message: str) -> Step:
         now.progress,
         phase=Phase.RESTARTING,
         not_before_s=0.0,
+        in_a_row=0,
         trial=replace(now.progress.trial, outcome=outcome, message=message),
         reason=f"Trial{outcome.value}",
         message=trial_text(message),
@@ -130,19 +131,19 @@ def end_trial(now: Situation, outcome: TrialOutcome, message: str) -> Step:
 def skip_trial(now: Situation, now_s: float) -> Step | None:
     """Queue the gang without a trial, if that got no GPU in time; None: it may still wait, or there is none.
 
-    A new attempt: nothing that the planner decides for the trial meanwhile counts for the gang."""
+    A new attempt: nothing that the planner decides for the trial meanwhile counts for the gang. Its back-off neither."""
     progress, wait_s = now.progress, now.terms.trial.wait_s
     trial = progress.trial
     if trial is None or not progress.is_tried or not trial.is_open or now_s < trial.since_s + wait_s:
         return None
     message = f"no GPU was free for it within {wait_s:g} s; the gang waits untried"
-    skipped = replace(progress, trial=replace(trial, outcome=TrialOutcome.SKIPPED, message=message))
+    skipped = replace(progress, in_a_row=0, trial=replace(trial, outcome=TrialOutcome.SKIPPED, message=message))
     reason = f"Trial{TrialOutcome.SKIPPED.value}"
     return enqueue(
         replace(now, progress=skipped),
         now_s,
         attempt=progress.attempt + 1,
-        not_before_s=progress.not_before_s,
+        not_before_s=0.0,
         reason=reason,
         message=trial_text(message),
     )

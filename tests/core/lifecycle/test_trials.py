@@ -213,6 +213,34 @@ def test_a_trial_without_a_gpu_delays_its_gang_only_for_so_long() -> None:
     assert late.progress.message == "trial on one GPU: no GPU was free for it within 60 s; the gang waits untried"
 
 
+@pytest.mark.parametrize(
+    ("phase", "at_s", "came_out"),
+    [
+        pytest.param(Phase.QUEUED, 1050.0, TrialOutcome.SKIPPED, id="no GPU came"),
+        pytest.param(Phase.LAUNCHED, 1050.0, TrialOutcome.SKIPPED, id="its last try was late"),
+        pytest.param(Phase.RUNNING, NOW_S, TrialOutcome.UNCLEAR, id="it was evicted"),
+    ],
+)
+def test_the_tries_of_a_trial_make_its_gang_wait_no_longer(phase: Phase, at_s: float, came_out: TrialOutcome) -> None:
+    """Nine tries that nothing came of: the gang is not held back by them, and its own first back-off is short."""
+    now = tried(phase, placement=None)
+    tired = replace(now, progress=replace(now.progress, disruptions=9, in_a_row=9, not_before_s=4000.0))
+    step = next_step(tired, at_s, CONFIG)
+    gang = step.progress if step.progress.phase is Phase.QUEUED else gang_after(step)
+    assert (outcome(step), gang.attempt, gang.is_tried) == (came_out, 2, False)
+    assert (gang.disruptions, gang.in_a_row, gang.not_before_s) == (9, 0, 0.0)
+    launched = replace(gang, phase=Phase.LAUNCHED, launch_s=5000.0)
+    lost = next_step(replace(tired, progress=launched, terms=Terms(replicas=4)), 5000.0, CONFIG).progress
+    assert (lost.phase, lost.in_a_row) == (Phase.RESTARTING, 1)
+    assert lost.not_before_s == 5000.0 + CONFIG.disruption_backoff_s
+
+
+def test_a_trial_that_never_ran_is_repeated_less_and_less_often() -> None:
+    now = tried(Phase.LAUNCHED, placement=None, terms=replace(TERMS, trial=TrialTerms(run_s=300.0, wait_s=3600.0)))
+    tired = next_step(replace(now, progress=replace(now.progress, in_a_row=3)), NOW_S, CONFIG).progress
+    assert (tired.in_a_row, tired.not_before_s) == (4, NOW_S + 8 * CONFIG.disruption_backoff_s)
+
+
 def test_a_released_trial_is_not_given_up_while_its_pod_is_made() -> None:
     released = tried(Phase.QUEUED, placement=plan(replicas=1, bind_deadline_s=3000.0))
     step = next_step(released, 2000.0, CONFIG)
