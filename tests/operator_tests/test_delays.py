@@ -269,6 +269,30 @@ def test_the_metric_counts_each_second_that_this_process_saw(
 
 
 @pytest.mark.parametrize(
+    ("promised", "cause"),
+    [
+        pytest.param({"attempt": 2, "generation": 3}, DelayCause.DEPENDENCY, id="of now"),
+        pytest.param({"attempt": 1, "generation": 3}, DelayCause.FAIR_SHARE, id="of its trial"),
+        pytest.param({"attempt": 2, "generation": 2}, DelayCause.FAIR_SHARE, id="before an edit"),
+    ],
+)
+def test_only_a_promise_for_the_wanted_gang_makes_it_wait_for_its_nodes(promised: Json, cause: DelayCause) -> None:
+    ledger = TimeLedger()
+    now = {"phase": "Queued", "attempt": 2, "observedGeneration": 3, "pending": {"cause": "FairShare"}}
+    placement = {"state": "Committed", "nodes": ["n1"], **promised}
+    ledger.see("u", now | {"placement": placement}, 1000.0)
+    seen = ledger.of("u")
+    assert seen is not None
+    assert seen.cause is cause
+    before = Progress(phase=Phase.RESTARTING, attempt=1, generation=2, queued_s=900.0)  # its status has the promise
+    after = replace(before, phase=Phase.QUEUED, attempt=2, generation=3, waiting_s=1000.0)
+    old = {"phase": "Restarting", "attempt": 1, "pending": {"cause": "FairShare"}, "placement": placement}
+    written = TimeLedger().to_write("u", before, after, old, 1000.0)
+    assert written is not None
+    assert written.cause is cause
+
+
+@pytest.mark.parametrize(
     "broken",
     [
         {"doing": "Dancing", "began": time_from_seconds(1), "since": time_from_seconds(2)},

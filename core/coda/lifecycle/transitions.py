@@ -131,7 +131,7 @@ def end_trial(now: Situation, outcome: TrialOutcome, message: str) -> Step:
 def skip_trial(now: Situation, now_s: float) -> Step | None:
     """Queue the gang without a trial, if that got no GPU in time; None: it may still wait, or there is none.
 
-    A new attempt: nothing that the planner decides for the trial meanwhile counts for the gang. Its back-off neither."""
+    A new attempt: neither its back-off nor what the planner decides for it meanwhile counts for the gang."""
     progress, wait_s = now.progress, now.terms.trial.wait_s
     trial = progress.trial
     if trial is None or not progress.is_tried or not trial.is_open or now_s < trial.since_s + wait_s:

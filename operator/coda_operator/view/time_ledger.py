@@ -54,7 +54,8 @@ class TimeLedger:
         if name is None or name in _FINISHED:
             return
         phase = Phase(name)
-        doing, cause = _doing(phase, status, is_tried=runs_trial(status))
+        wanted = (status.get("attempt") or 1, status.get("observedGeneration"))
+        doing, cause = _doing(phase, status, wanted, is_tried=runs_trial(status))
         written, known = readable_account(status), self._by_uid.get(uid)
         if known is None:
             known = written or begun(doing, cause, now_s)
@@ -78,7 +79,8 @@ class TimeLedger:
         due_s = self.due_s(uid)
         if after == before and (due_s is None or now_s < due_s):
             return before.spent
-        doing, cause = _doing(after.phase, status, is_tried=after.is_tried)
+        wanted = (after.attempt, after.generation)
+        doing, cause = _doing(after.phase, status, wanted, is_tried=after.is_tried)
         known = self._by_uid.get(uid) or before.spent or begun(doing, cause, after.queued_s or now_s)
         if known.doing is Doing.ENDED and before.phase in FINISHED:
             known = replace(known, doing=Doing.WAITING, cause=DelayCause.HOLD)
@@ -170,18 +172,17 @@ def _is_as(spent: TimeSpent, doing: Doing, cause: DelayCause) -> bool:
     return spent.doing is doing and (doing is not Doing.WAITING or spent.cause is cause)
 
 
-def _doing(phase: Phase, status: Item, *, is_tried: bool) -> tuple[Doing, DelayCause]:
-    """What a job does with its time, and what its wait is booked as. While its trial runs, the gang has no GPU yet."""
+def _doing(phase: Phase, status: Item, wanted: tuple[int, int | None], *, is_tried: bool) -> tuple[Doing, DelayCause]:
+    """What a job does with its time, and what its wait is booked as. While its trial runs, the gang has no GPU yet.
+
+    `wanted`: attempt and generation that count. The promise of nodes for an older one holds no more."""
     if is_tried and phase in _HOLDING:
         return Doing.WAITING, DelayCause.TRIAL
-    return doing_in(phase), _cause(phase, status)
-
-
-def _cause(phase: Phase, status: Item) -> DelayCause:
     pending, placement = status.get("pending") or {}, status.get("placement") or {}
     word = pending.get("cause") or pending.get("code")
-    is_promised = placement.get("state") == PlacementState.COMMITTED.value
-    return cause_in_phase(phase, word if isinstance(word, str) else "", waits_for_nodes=is_promised)
+    is_current = (placement.get("attempt"), placement.get("generation")) == wanted
+    is_promised = is_current and placement.get("state") == PlacementState.COMMITTED.value
+    return doing_in(phase), cause_in_phase(phase, word if isinstance(word, str) else "", waits_for_nodes=is_promised)
 
 
 def _moment_s(before: Progress, after: Progress, now_s: float) -> float:
