@@ -207,6 +207,15 @@ def test_a_guaranteed_job_starts_where_opportunistic_ones_are_as_if_they_were_no
     assert codes(result) == {"team/waits": WaitCode.GPUS_NOT_KNOWN}
 
 
+def test_a_taken_seat_makes_no_node_better_or_worse_for_others() -> None:
+    """Seats are no free capacity that a job with GPUs of its own could use."""
+    nodes = [seat_node("n1", gpus=2), seat_node("n2", gpus=2)]
+    asks = job("asks", gpus=0, cores=1)
+    sitting = [seated(rider(f"s{number}"), place) for number, place in enumerate([("n1", 0), ("n2", 0), ("n2", 1)])]
+    (alone,) = cycle(world(nodes, [asks])).decision.starts
+    assert cycle(world(nodes, [asks, *sitting])).decision.starts == (alone,)
+
+
 def test_nobody_stops_where_all_fit() -> None:
     result = cycle(world([seat_node("n1")], [seated(rider("a"), ("n1", 0)), job("first")]))
     assert [start.job for start in result.decision.starts] == ["team/first"]
