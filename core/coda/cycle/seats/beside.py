@@ -20,7 +20,7 @@ from coda.sharing.config import SharingConfig
 from coda.sharing.job_classes import SharingClass, class_for
 
 YIELDING: Final = WaitReason(
-    code=WaitCode.HELD_BY_POLICY, message="opportunistic jobs stop now for others; it starts once they are gone"
+    code=WaitCode.HELD_BY_POLICY, message="capacity is being freed for others; it starts once these have theirs"
 )
 
 _PAST_S: Final = 0.001  # a job has waited longer than the limit only after it
@@ -32,8 +32,9 @@ def with_sharers(decision: Decision, world: World, config: PolicyConfig, now_s: 
 
     Those stop that hold what the others need now. Then those that wait start on seats, by priority, time in the queue
     and name, if GPUs are shared here. One of class Auto is tried on seats once it has waited long, after these. While
-    some stop, no other starts: it might be where these were. `world`: with everything in flight. O(jobs log jobs), and
-    O(GPUs with seats) for each that waits."""
+    anybody stops or gives cores back, or a wish for cores is postponed, nobody starts on seats: who waits for that may
+    need what is free beside it, too. `world`: with everything in flight. O(jobs log jobs), and O(GPUs with seats) for
+    each that waits."""
     sharers = [job for job in world.jobs if is_sharer(job)]
     waits_long, due_s = _autos(decision, world, config, now_s)
     if not sharers and not waits_long:
@@ -44,7 +45,8 @@ def with_sharers(decision: Decision, world: World, config: PolicyConfig, now_s: 
     refusals: list[Refusal] = []
     if config.shares_gpus:
         seats = _seat_starts(result, world, config, now_s)
-        is_yielding = len(result.decision.stops) > len(decision.stops)
+        others = result.decision
+        is_yielding = bool(others.stops or others.returns or others.postponed)
         for job in (*waiting, *waits_long):
             found = seats.start(job)
             if isinstance(found, Start) and not is_yielding:
