@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, WaitCode, World
 from coda.model.decision import Decision, Start, StopCause
-from coda.model.job import Wish
+from coda.model.job import JobId, Wish
 from coda.model.resources import NOTHING, Resources
 from coda.model.seats import is_sharer, request_of_rank
 from coda.policy import ArraysConfig, PolicyConfig
@@ -65,7 +65,7 @@ def test_a_seat_takes_nothing_that_a_gang_waits_for_beside_what_others_leave() -
     first = cycle(there)
     assert [(stop.job, stop.cause) for stop in first.decision.stops] == [(long.id, StopCause.PREEMPT)]
     assert first.decision.starts == ()
-    assert {refusal.job: refusal.code for refusal in first.decision.refusals}["team/rides"] is WaitCode.HELD_BY_POLICY
+    assert {refusal.job: refusal.code for refusal in first.decision.refusals}[JobId("team/rides")] is WaitCode.HELD_BY_POLICY
     (start,) = cycle(after(there, first.decision)).decision.starts
     assert (start.job, start.nodes) == (gang.id, ("n1", "n2"))
 
@@ -80,7 +80,7 @@ def test_a_seat_takes_nothing_that_a_cpu_job_waits_for_beside_cores_that_come_ba
     decision = cycle(there, config).decision
     assert [grant.job for grant in decision.returns] == [trains.id]
     assert decision.starts == ()
-    assert {refusal.job: refusal.code for refusal in decision.refusals}["team/rides"] is WaitCode.HELD_BY_POLICY
+    assert {refusal.job: refusal.code for refusal in decision.refusals}[JobId("team/rides")] is WaitCode.HELD_BY_POLICY
 
 
 def test_a_seat_takes_no_cores_that_a_wish_waits_for() -> None:
