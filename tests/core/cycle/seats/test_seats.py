@@ -89,6 +89,13 @@ def test_where_another_job_has_a_whole_gpu_nobody_knows_which_so_no_seat_is_give
     assert places(elsewhere) == {"team/a": (("n2", 0),)}
 
 
+def test_a_stopped_job_keeps_its_whole_gpu_from_seats_until_its_pods_are_gone() -> None:
+    leaves = stopping(running(job("whole", gpus=1), "n1"))
+    result = cycle(world([seat_node("n1")], [leaves, rider("a")], leaving={"n1": leaves.request}))
+    assert (places(result), codes(result)) == ({}, {"team/a": WaitCode.GPUS_NOT_KNOWN})
+    assert places(cycle(world([seat_node("n1")], [rider("a")]))) == {"team/a": (("n1", 0),)}
+
+
 def test_a_seat_that_a_stranger_has_closes_its_gpu() -> None:
     foreign = {"n1": resources(pods=1, **{"coda.scheduler/gpu-0": 1})}
     result = cycle(world([seat_node("n1", gpus=2)], [rider("a"), rider("b")], foreign=foreign))
