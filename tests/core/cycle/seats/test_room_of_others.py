@@ -65,7 +65,9 @@ def test_a_seat_takes_nothing_that_a_gang_waits_for_beside_what_others_leave() -
     first = cycle(there)
     assert [(stop.job, stop.cause) for stop in first.decision.stops] == [(long.id, StopCause.PREEMPT)]
     assert first.decision.starts == ()
-    assert {refusal.job: refusal.code for refusal in first.decision.refusals}[JobId("team/rides")] is WaitCode.HELD_BY_POLICY
+    assert {refusal.job: refusal.code for refusal in first.decision.refusals}[
+        JobId("team/rides")
+    ] is WaitCode.HELD_BY_POLICY
     (start,) = cycle(after(there, first.decision)).decision.starts
     assert (start.job, start.nodes) == (gang.id, ("n1", "n2"))
 
