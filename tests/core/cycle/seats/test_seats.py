@@ -10,11 +10,13 @@ from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, Node, Phase, WaitCode, World
 from coda.model.decision import Stop, StopCause
 from coda.model.job import JobId, SharingWish, Wish, WriteTrouble
+from coda.placements.filter_rules import InFlight
 from coda.policy import PolicyConfig
 from tests.builders import (
     job,
     node,
     opportunistic,
+    planned,
     quota,
     resources,
     running,
@@ -243,6 +245,24 @@ def test_what_a_stopped_one_leaves_is_for_whom_it_stopped() -> None:
     first = world([seat_node("n1")], [leaves, job("first", cores=20)], leaving={"n1": leaves.request})
     result = cycle(first)
     assert ([start.job for start in result.decision.starts], result.decision.stops) == (["team/first"], ())
+
+
+def test_nobody_stops_for_foreign_pods_that_may_land_elsewhere() -> None:
+    """The pod counts on both nodes. It is in the way of nobody on n2, and on n1 once it is there."""
+    nodes = [seat_node("n1", cores=8), seat_node("n2", cores=8)]
+    sits, first = seated(rider("a", cores=4), ("n1", 0)), planned(job("first", gpus=0, cores=4), "n1")
+    request = resources(cores=3, pods=1)
+    there = CycleSnapshot(world=world(nodes, [sits, first]), epoch=1, now_s=1.0)
+
+    def stopped(snapshot: CycleSnapshot) -> list[str]:
+        return [stop.job for stop in run_cycle(snapshot, ON, CycleCache()).decision.stops]
+
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=None),))) == []
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=("n1", "n2")),))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], in_flight={"n1": request}))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], foreign={"n2": request}))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], foreign={"n1": request}))) == [sits.id]
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=("n1",)),))) == [sits.id]
 
 
 @pytest.mark.parametrize("change", ["unbound", "unwritable", "committed"])
