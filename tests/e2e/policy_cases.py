@@ -91,6 +91,7 @@ def mounting(path: str) -> Json:
 
 MINE = {"key": key("pool"), "operator": ANY}
 ALL = {"operator": ANY}
+TRIALS = {"key": key("trials"), "operator": ANY}
 GATE = [{"name": key("admission")}]
 MIRROR = {"kubernetes.io/config.mirror": "x"}
 
@@ -149,6 +150,18 @@ NEW_PODS = [
     pytest.param(USER, pod(schedulingGates=GATE), "admission", id="gated for another scheduler"),
     pytest.param(USER, pod(tolerations=[MINE], schedulingGates=GATE), "coda.scheduler/", id="gated and tolerant"),
     pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda"), "taint", id="Coda's scheduler alone"),
+    pytest.param(USER, pod(tolerations=[TRIALS]), "only trials tolerate", id="the taint of nodes for trials"),
+    pytest.param(
+        USER,
+        pod(tolerations=[TRIALS], schedulerName="coda", schedulingGates=GATE, labels={key("opt-in"): "true"}),
+        "only trials tolerate",
+        id="a CPU job on nodes for trials",
+    ),
+    pytest.param(OPERATOR, pod(tolerations=[TRIALS]), None, id="the operator makes trials"),
+    pytest.param(
+        DAEMON_SETS, pod(tolerations=[TRIALS], metadata=owner("DaemonSet", "apps/v1")), None, id="a daemon for trials"
+    ),
+    pytest.param(MASTER, pod(tolerations=[TRIALS]), None, id="an administrator tries"),
     pytest.param(REPLICA_SETS, pod(tolerations=[ALL]), "taint", id="by a template"),
     pytest.param(
         DAEMON_SETS, pod(tolerations=[ALL], metadata=owner("DaemonSet", "apps/v1")), None, id="of a daemon set"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from coda.model.trial_run import TRIAL_TAINT
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK, TRIAL_TAINT
+from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_operator.trials.tenants import TENANTS_PATH, thresholds
 from tests.operator_tests.fake_cluster import FakeCluster, clock

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+TRIAL_TAINT: Final = "coda.scheduler/trials"
+"""By the platform, on nodes that it keeps for trials. They name it, and nobody else may: not even by tolerating all."""
 RUN_S: Final = 300.0
 """Seconds that a trial runs at most. Our choice: half of Philly's failures show within two minutes (table 6)."""
 WAIT_S: Final = 300.0

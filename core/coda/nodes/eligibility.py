@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
+from coda.model.trial_run import TRIAL_TAINT
 from coda.model.world import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
@@ -58,14 +59,16 @@ def accepts(constraints: NodeConstraints, node: Node) -> bool:
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
-    """True if the taint keeps no pod out, or one of the tolerations covers it."""
+    """True if the taint keeps no pod out, or one of the tolerations covers it.
+
+    Who tolerates all taints does not tolerate that of nodes for trials, unlike in Kubernetes: else any user may."""
     return taint.effect not in _KEEPS_OUT or any(_covers(toleration, taint) for toleration in tolerations)
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
-    if toleration.key and toleration.key != taint.key:
+    if toleration.key != taint.key and (toleration.key or taint.key == TRIAL_TAINT):
         return False
     if toleration.operator in ("", "Equal"):
         return toleration.value == taint.value

@@ -76,7 +76,6 @@ PROGRESS_FILE: Final = "progress"
 STOP_FILE: Final = "stop"  # by the agent: the job is to save and end
 
 POOL_TAINT: Final = f"{GROUP}/pool"
-TRIAL_TAINT: Final = f"{GROUP}/trials"  # by the platform, on nodes that it keeps for trials: they alone tolerate it
 
 GPU: Final = "nvidia.com/gpu"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from coda.lifecycle import Progress
+from coda.model.trial_run import TRIAL_TAINT
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import TRIAL_TAINT
 from coda_kube.objects.pods.trial_spec import TRIAL_VARIABLE, tried_spec
 
 Item = Mapping[str, Any]

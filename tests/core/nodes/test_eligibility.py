@@ -4,6 +4,7 @@ import pytest
 
 from coda.model import Node
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
+from coda.model.trial_run import TRIAL_TAINT
 from coda.nodes import Exclusion, accepts, exclusion, is_blocked, tolerates
 from tests.builders import node
 
@@ -38,6 +39,19 @@ PRESSURE = Taint(key="node.kubernetes.io/memory-pressure")
 )
 def test_tolerates_as_kube_scheduler_does(toleration: Toleration | None, taint: Taint, expected: bool) -> None:
     assert tolerates(() if toleration is None else (toleration,), taint) is expected
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        pytest.param(Toleration(key=TRIAL_TAINT, operator="Exists"), True, id="a trial names it"),
+        pytest.param(Toleration(operator="Exists"), False, id="every taint"),
+        pytest.param(Toleration(operator="Exists", effect="NoSchedule"), False, id="every NoSchedule"),
+    ],
+)
+def test_nodes_for_trials_take_only_who_names_their_taint(toleration: Toleration, expected: bool) -> None:
+    kept = node("n1", taints=(Taint(key=TRIAL_TAINT),))
+    assert accepts(NodeConstraints(tolerations=(toleration,)), kept) is expected
 
 
 def term(operator: str, *values: str, key: str = "size") -> NodeTerm:
