@@ -13,8 +13,8 @@ from coda_lab.emulators.load import Curved, Gpus
 from coda_lab.emulators.nvml import Process
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
-from tests.lengths import LONG
 from tests.core.allocator.curves import MODELS, SYNERGY, Curve, fewest_best, interpolated, linear_then_drop, model_curve
+from tests.lengths import LONG
 
 WINDOW_S = 30  # where the length of windows is not what is tested
 
