@@ -91,7 +91,6 @@ def mounting(path: str) -> Json:
 
 MINE = {"key": key("pool"), "operator": ANY}
 ALL = {"operator": ANY}
-TRIALS = {"key": key("trials"), "operator": ANY}
 GATE = [{"name": key("admission")}]
 MIRROR = {"kubernetes.io/config.mirror": "x"}
 
@@ -150,18 +149,6 @@ NEW_PODS = [
     pytest.param(USER, pod(schedulingGates=GATE), "admission", id="gated for another scheduler"),
     pytest.param(USER, pod(tolerations=[MINE], schedulingGates=GATE), "coda.scheduler/", id="gated and tolerant"),
     pytest.param(USER, pod(tolerations=[MINE], schedulerName="coda"), "taint", id="Coda's scheduler alone"),
-    pytest.param(USER, pod(tolerations=[TRIALS]), "only trials tolerate", id="the taint of nodes for trials"),
-    pytest.param(
-        USER,
-        pod(tolerations=[TRIALS], schedulerName="coda", schedulingGates=GATE, labels={key("opt-in"): "true"}),
-        "only trials tolerate",
-        id="a CPU job on nodes for trials",
-    ),
-    pytest.param(OPERATOR, pod(tolerations=[TRIALS]), None, id="the operator makes trials"),
-    pytest.param(
-        DAEMON_SETS, pod(tolerations=[TRIALS], metadata=owner("DaemonSet", "apps/v1")), None, id="a daemon for trials"
-    ),
-    pytest.param(MASTER, pod(tolerations=[TRIALS]), None, id="an administrator tries"),
     pytest.param(REPLICA_SETS, pod(tolerations=[ALL]), "taint", id="by a template"),
     pytest.param(
         DAEMON_SETS, pod(tolerations=[ALL], metadata=owner("DaemonSet", "apps/v1")), None, id="of a daemon set"
@@ -191,13 +178,6 @@ NEW_PODS = [
     pytest.param(USER, mounting("/run/coda/agent.sock"), "agent.sock", id="the socket"),
     pytest.param(USER, mounting("//var//run/coda/"), "coda", id="by another name"),
     pytest.param(USER, mounting("/var/lib/coda/framework"), "framework", id="the files"),
-    pytest.param(USER, mounting("/run/./coda"), "coda", id="by way of the folder itself"),
-    pytest.param(USER, mounting("/.//var/././run/./coda/."), "coda", id="by way of each folder itself"),
-    pytest.param(USER, mounting("/./var/./lib/./coda/framework"), "framework", id="the files, so"),
-    pytest.param(USER, mounting("run/coda"), "run/coda", id="from where the kubelet is"),
-    pytest.param(USER, mounting("./run/coda"), "run/coda", id="from the folder where the kubelet is"),
-    pytest.param(USER, mounting("/run/.coda"), None, id="a hidden folder"),
-    pytest.param(USER, mounting("/data/run/coda"), None, id="a folder with such an end"),
     pytest.param(USER, mounting("/run"), None, id="a folder above: for pod security to refuse"),
     pytest.param(USER, mounting("/run/codas"), None, id="another folder"),
     pytest.param(MASTER, mounting("/run/coda"), None, id="an administrator looks at it"),

@@ -28,7 +28,6 @@ from tests.e2e.policy_cases import (
     PODS,
     SCHEDULER,
     SEAT,
-    TRIALS,
     USER,
     WIDE_USER,
     daemon_set,
@@ -161,7 +160,6 @@ async def test_a_pod_is_bound(
     [
         pytest.param(USER, daemon_set(ALL), True, id="a user's for every node"),
         pytest.param(USER, daemon_set(MINE), True, id="a user's for the pool"),
-        pytest.param(USER, daemon_set(TRIALS), True, id="a user's for nodes for trials"),
         pytest.param(USER, daemon_set(), False, id="a user's"),
         pytest.param(MASTER, daemon_set(ALL), False, id="the platform's"),
     ],
@@ -211,28 +209,6 @@ async def test_a_jobs_template_names_no_seat(scene: Scene, account: Account, tem
     assert answer.refused_by_policy == refused, answer
     assert refused or answer.status == 201
     assert not refused or SEAT in answer.message
-
-
-@pytest.mark.parametrize(
-    ("account", "tolerations", "refused"),
-    [
-        pytest.param(USER, [TRIALS], True, id="nodes for trials"),
-        pytest.param(USER, [TRIALS | {"effect": "NoSchedule"}], True, id="by its effect"),
-        pytest.param(USER, [MINE, ALL], False, id="the pool and every taint"),
-        pytest.param(MASTER, [TRIALS], False, id="an administrator's"),
-    ],
-)
-async def test_a_jobs_template_names_no_taint_of_trials(
-    scene: Scene, account: Account, tolerations: list[Json], refused: bool
-) -> None:
-    """The operator, who may tolerate it, makes the pods of the template. Of every taint the planner thinks the same."""
-    job = job_json("tolerant", replicas=2)
-    job["spec"]["template"]["spec"]["tolerations"] = tolerations
-    path = "/apis/coda.scheduler/v1alpha1/namespaces/default/trainingjobs?dryRun=All"
-    answer = await scene.asker.ask(account, "POST", path, job)
-    assert answer.refused_by_policy == refused, answer
-    assert refused or answer.status == 201
-    assert not refused or "only trials tolerate" in answer.message
 
 
 @pytest.mark.parametrize(
