@@ -92,14 +92,14 @@ class CpuRecorder:
             await asyncio.sleep(COLLECT_S)
 
     async def _step(self) -> float | None:
-        """Write one batch, or tidy up if it is time. Returns in how many seconds to go on; None: when there is news."""
+        """Write one batch, and tidy up if it is time. Returns in how many seconds to go on; None: when there is news."""
         try:
             if not self._is_open:
                 await self._opened()
                 self._is_open = True
             if batch := self._watch.pending(BATCH):
                 await self._write(batch)
-            elif self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
+            if self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
                 await self._tidy()
         except Outage as error:
             delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))

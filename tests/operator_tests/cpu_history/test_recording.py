@@ -51,7 +51,10 @@ class Table:
         return len(old)
 
     def delete_before(self, ended_s: float) -> int:
-        return 0
+        kept = [job for job in self.written if job.ended_s >= ended_s]
+        deleted = len(self.written) - len(kept)
+        self.written = kept
+        return deleted
 
 
 async def at_once(function: Callable[..., Any], *values: Any) -> Any:
@@ -61,7 +64,7 @@ async def at_once(function: Callable[..., Any], *values: Any) -> Any:
 class Replica:
     """One operator, as far as CPU jobs go."""
 
-    def __init__(self, api: FakeCluster, table: Table) -> None:
+    def __init__(self, api: FakeCluster, table: Table, *, kept_s: float = 90 * 86400.0) -> None:
         self.registry = CollectorRegistry()
         self.watch = CpuPodWatch(api, clock=clock)
         self._recorder = CpuRecorder(
@@ -69,7 +72,7 @@ class Replica:
             table,
             lambda: asyncio.sleep(0),
             CpuHistoryMetrics(self.registry),
-            kept_s=90 * 86400.0,
+            kept_s=kept_s,
             clock=clock,
             aside=at_once,
         )
@@ -255,3 +258,16 @@ async def test_what_is_kept_of_counted_pods_goes_with_them(api: FakeCluster, tab
         api.remove(f"{PODS}/goes")
         await asyncio.sleep(COUNTED_S + 2 * TIDY_EVERY_S)
         assert [*table.counted] == ["uid-stays"]
+
+
+async def test_a_cluster_that_is_never_idle_is_tidied_up_too(api: FakeCluster, table: Table) -> None:
+    """A pod ends each 30 s: something waits whenever the recorder looks."""
+    kept_s = 3600.0
+    async with Replica(api, table, kept_s=kept_s).running():
+        for number in range(int((kept_s + COUNTED_S + 3 * TIDY_EVERY_S) / 30)):
+            put(api, phase("Succeeded"), f"p{number}")
+            api.remove(f"{PODS}/p{number}")
+            await asyncio.sleep(30)
+    assert min(table.counted.values()) >= clock() - COUNTED_S - 2 * TIDY_EVERY_S
+    assert min(job.ended_s for job in table.written) >= clock() - kept_s - 2 * TIDY_EVERY_S
+    assert len(table.written) >= kept_s / 30 - 1
