@@ -92,7 +92,7 @@ class CpuRecorder:
             await asyncio.sleep(COLLECT_S)
 
     async def _step(self) -> float | None:
-        """Write one batch, and tidy up if it is time. Returns in how many seconds to go on; None: when there is news."""
+        """Write one batch, and tidy up if it is time. Returns in how many seconds to go on; None: at the next news."""
         try:
             if not self._is_open:
                 await self._opened()
