@@ -118,8 +118,8 @@ class FakeApi(Client):
         self._started_at = self.version
         self._wake()
 
-    async def until(self, true: Callable[[], bool], timeout_s: float = 5.0) -> None:
-        """Wait until `true()`, looked at after each change."""
+    async def until(self, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        """Wait until `true()`, looked at after each change. The limit is for busy machines."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(true)
 

@@ -29,6 +29,8 @@ from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS
 
 FAST = LeaseTimes(duration_s=0.6, renew_deadline_s=0.3, retry_s=0.05)
+STEADY = LeaseTimes(duration_s=120.0, renew_deadline_s=90.0, retry_s=0.05)
+"""A busy machine lets no leader of this lapse: it loads what is recorded again then, and its writes end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ async def replica(
     policy: PolicyConfig | None = None,
     settle_s: float = SETTLE_S,
     start: StartProcess | None = None,
+    lease: LeaseTimes = STEADY,
     clock: Callable[[], float] = time.monotonic,
     **config: Any,
 ) -> AsyncIterator[Replica]:
@@ -93,7 +96,7 @@ async def replica(
 
     metrics = Metrics()
     cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s, clock=clock)
-    elector = Elector(wire or api, "coda-system", "coda-planner", name, FAST)
+    elector = Elector(wire or api, "coda-system", "coda-planner", name, lease)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
     settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)
     planner = Planner(api, cluster, elector, label, metrics, settings, start or in_process)

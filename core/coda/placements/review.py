@@ -79,8 +79,8 @@ def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[Placem
     If placements together need more than a node has, only the last one is dropped on each node: committed before
     released, then the younger. The others get no review until that is done. A placement that cannot be written keeps
     its capacity until its deadline, and nobody waits for it to be dropped. Released placements of this epoch are the
-    operator's, until long after their deadline. One that waits for stopped jobs has more
-    time, by their notice.
+    operator's, until long after their deadline. One that waits for stopped jobs has more time, by their notice, and is
+    released once they are gone: dropped then, it would compete with them for what it was waiting for.
     Cost: O(nodes + jobs) if there is such a placement, else O(jobs)."""
     queued, launched = Phase.QUEUED, Phase.LAUNCHED
     placed = [job for job in world.jobs if job.placement and ((phase := job.phase) is queued or phase is launched)]
@@ -106,10 +106,12 @@ def review_placements(world: World, *, epoch: int, now_s: float) -> tuple[Placem
         if defect is not None:
             if defect.kind is not DefectKind.NO_CAPACITY or last_by_node[defect.name] == job.id:
                 reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=defect))
-        elif placement.state is PlacementState.COMMITTED and late_s <= now_s:
+            continue
+        action = _action(placement, epoch, fits_beside_all=busy[job.id] is None)
+        has_come_free = action is PlacementAction.RELEASE and placement.epoch == epoch  # what was waited for
+        if placement.state is PlacementState.COMMITTED and late_s <= now_s and not has_come_free:
             reviews.append(PlacementReview(job=job, action=PlacementAction.DROP, defect=DropCause.LATE))
         else:
-            action = _action(placement, epoch, fits_beside_all=busy[job.id] is None)
             reviews.append(PlacementReview(job=job, action=action, awaits_stops=awaits_stops, late_s=late_s))
     return tuple(reviews)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from coda.cycle import decide
 from coda.model import JobId, WaitCode, World
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
 from coda.model.decision import Refusal, WaitReason
+from coda.model.resources import CPU, GPUS, MEMORY, PODS
 from coda.policy import PolicyConfig
 from tests.builders import GIB, job, node, quota, rack, resources, running, world
 
@@ -22,9 +26,12 @@ def refused(snapshot: World) -> list[Refusal]:
     return list(decide(snapshot, PolicyConfig(), NOW_S).refusals)
 
 
-def refusal(code: WaitCode, message: str, *holders: str, **numbers: int) -> Refusal:
+def refusal(
+    code: WaitCode, message: str, *holders: str, numbers: Mapping[str, int] = MappingProxyType({}), **more: Any
+) -> Refusal:
     ids = tuple(JobId(f"team/{holder}") for holder in holders)
-    return Refusal(JobId("team/job"), 1, WaitReason(code=code, message=message, numbers=numbers, holders=ids))
+    reason = WaitReason(code=code, message=message, numbers=numbers, holders=ids, **more)
+    return Refusal(JobId("team/job"), 1, reason)
 
 
 def capacity(ranks: int, ranks_with_room: int, nodes_with_room: int, nodes_matching: int) -> dict[str, int]:
@@ -38,10 +45,7 @@ LASTING = [
         refusal(
             WaitCode.NO_MATCHING_NODE,
             "there is no node",
-            nodes=0,
-            excluded_by_selector=0,
-            excluded_by_affinity=0,
-            excluded_by_taint=0,
+            numbers={"nodes": 0, "excluded_by_selector": 0, "excluded_by_affinity": 0, "excluded_by_taint": 0},
         ),
         id="an empty cluster",
     ),
@@ -58,10 +62,7 @@ LASTING = [
             WaitCode.NO_MATCHING_NODE,
             "none of 3 nodes accepts its pods: 1 without the labels of its nodeSelector (gpu=a100), "
             "1 outside its required node affinity and 1 with a taint it does not tolerate",
-            nodes=3,
-            excluded_by_selector=1,
-            excluded_by_affinity=1,
-            excluded_by_taint=1,
+            numbers={"nodes": 3, "excluded_by_selector": 1, "excluded_by_affinity": 1, "excluded_by_taint": 1},
         ),
         id="selector, affinity and taints leave no node",
     ),
@@ -71,9 +72,7 @@ LASTING = [
             WaitCode.NEVER_FITS,
             "a rank needs 16 GPUs, 1.5 cores and 1 GiB of memory; even empty, the 2 matching nodes hold none: "
             "the largest has 8 GPUs, 48 cores and 384 GiB of memory",
-            ranks=1,
-            ranks_when_empty=0,
-            nodes_matching=2,
+            numbers={"ranks": 1, "ranks_when_empty": 0, "nodes_matching": 2},
         ),
         id="a rank larger than any node",
     ),
@@ -82,9 +81,7 @@ LASTING = [
         refusal(
             WaitCode.NEVER_FITS,
             "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; even empty, the 2 matching nodes hold only 2",
-            ranks=3,
-            ranks_when_empty=2,
-            nodes_matching=2,
+            numbers={"ranks": 3, "ranks_when_empty": 2, "nodes_matching": 2},
         ),
         id="a gang larger than the cluster",
     ),
@@ -94,9 +91,7 @@ LASTING = [
             WaitCode.NEVER_FITS,
             "needs all 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each within one rack; "
             "even empty, no rack holds more than 2",
-            ranks=3,
-            ranks_when_empty=2,
-            nodes_matching=3,
+            numbers={"ranks": 3, "ranks_when_empty": 2, "nodes_matching": 3},
         ),
         id="a gang larger than any rack",
     ),
@@ -115,8 +110,7 @@ HELD_BACK = [
         refusal(
             WaitCode.QUOTA_EXCEEDED,
             "the whole gang needs 4.5 of requests.cpu, and ResourceQuota small leaves 4",
-            needed=5,
-            left=4,
+            numbers={"needed": 5, "left": 4},
         ),
         id="a quota that leaves less than the gang needs",
     ),
@@ -130,8 +124,7 @@ HELD_BACK = [
             WaitCode.QUOTA_EXCEEDED,
             "the whole gang needs 2 GiB of m.memory, and ResourceQuota small leaves 0 bytes",
             "x",
-            needed=2 * GIB,
-            left=0,
+            numbers={"needed": 2 * GIB, "left": 0},
         ),
         id="a quota of bytes, and the job that uses it",
     ),
@@ -148,8 +141,7 @@ HELD_BACK = [
         refusal(
             WaitCode.BACKING_OFF,
             "attempt 2 ended early; the next one starts after a pause",
-            attempt=3,
-            not_before_s=101,
+            numbers={"attempt": 3, "not_before_s": 101},
         ),
         id="a back-off after a failed attempt",
     ),
@@ -164,7 +156,9 @@ SHORT = [
             "enough GPUs are free in all, but too scattered",
             "y",
             "x",
-            **capacity(1, 0, 0, 2),
+            numbers=capacity(1, 0, 0, 2),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="GPUs, scattered",
     ),
@@ -175,7 +169,8 @@ SHORT = [
             "needs 3 ranks of 2 GPUs, 1 core and 1 GiB of memory each; "
             "2 of 2 matching nodes can hold 2 ranks now; too few GPUs are free",
             "x",
-            **capacity(3, 2, 2, 2),
+            numbers=capacity(3, 2, 2, 2),
+            short_of=GPUS,
         ),
         id="GPUs, too few",
     ),
@@ -187,7 +182,8 @@ SHORT = [
             "the only matching node does not have that now; "
             "too few cores are free",
             "x",
-            **capacity(1, 0, 0, 1),
+            numbers=capacity(1, 0, 0, 1),
+            short_of=CPU,
         ),
         id="cores",
     ),
@@ -197,7 +193,8 @@ SHORT = [
             WaitCode.INSUFFICIENT_MEMORY,
             "needs 1 GPU, 1 core and 4 GiB of memory free on one node; the only matching node does not have that now; "
             "too little memory is free; pods outside Coda hold the rest",
-            **capacity(1, 0, 0, 1),
+            numbers=capacity(1, 0, 0, 1),
+            short_of=MEMORY,
         ),
         id="memory, held by foreign pods",
     ),
@@ -208,7 +205,8 @@ SHORT = [
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "too few pod slots are free",
             "x",
-            **capacity(1, 0, 0, 1),
+            numbers=capacity(1, 0, 0, 1),
+            short_of=PODS,
         ),
         id="pod slots",
     ),
@@ -220,7 +218,8 @@ SHORT = [
             "the only matching node does not have that now; "
             "too little rdma is free",
             "x",
-            **capacity(1, 0, 0, 1),
+            numbers=capacity(1, 0, 0, 1),
+            short_of="rdma",
         ),
         id="a further resource",
     ),
@@ -231,7 +230,8 @@ SHORT = [
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "every matching node has no free GPU and no free core",
             "x",
-            **capacity(1, 0, 0, 1),
+            numbers=capacity(1, 0, 0, 1),
+            short_of=GPUS,
         ),
         id="two resources, each short everywhere",
     ),
@@ -250,7 +250,8 @@ SHORT = [
             "every matching node has at most 4 free GPUs and at most 40 free cores",
             "y",
             "x",
-            **capacity(1, 0, 0, 2),
+            numbers=capacity(1, 0, 0, 2),
+            short_of=GPUS,
         ),
         id="two resources, each short everywhere, with what is left",
     ),
@@ -263,7 +264,8 @@ SHORT = [
             "all matching nodes together have enough GPUs for only 2 ranks and "
             "enough cores for only 2 ranks",
             "x",
-            **capacity(3, 2, 1, 2),
+            numbers=capacity(3, 2, 1, 2),
+            short_of=GPUS,
         ),
         id="two resources, each enough for fewer ranks",
     ),
@@ -282,7 +284,9 @@ SHORT = [
             "matching nodes with enough GPUs have at most 40 free cores; "
             "matching nodes with enough cores have at most 4 free GPUs",
             "x",
-            **capacity(1, 0, 0, 2),
+            numbers=capacity(1, 0, 0, 2),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="each node has one of two resources",
     ),
@@ -301,7 +305,9 @@ SHORT = [
             "1 of 3 matching nodes can hold 1 rank now; "
             "matching nodes with enough GPUs have enough cores for only 1 rank",
             "x",
-            **capacity(2, 1, 1, 3),
+            numbers=capacity(2, 1, 1, 3),
+            short_of=GPUS,
+            scattered=True,
         ),
         id="some nodes have one of two resources and too few have both",
     ),
@@ -320,7 +326,9 @@ SHORT = [
             "needs 8 GPUs, 40 cores and 300 GiB of memory free on one node; none of 4 matching nodes has that now; "
             "usable nodes with enough GPUs have at most 28 free cores and at most 184 GiB of free memory; "
             "1 node cordoned, not ready or under pressure",
-            **capacity(1, 0, 0, 4),
+            numbers=capacity(1, 0, 0, 4),
+            short_of=CPU,
+            scattered=True,
         ),
         id="each node has one of three resources",
     ),
@@ -342,7 +350,7 @@ SHORT = [
             WaitCode.INSUFFICIENT_RESOURCES,
             "needs 8 GPUs, 40 cores, 300 GiB of memory and 8 rdma free on one node; none of 6 matching nodes has that "
             "now; enough of each resource is free, but not on the same nodes",
-            **capacity(1, 0, 0, 6),
+            numbers=capacity(1, 0, 0, 6),
         ),
         id="each node has two of four resources",
     ),
@@ -355,9 +363,7 @@ SHORT = [
             WaitCode.NEVER_FITS,
             "a rank needs 8 GPUs, 16 cores and 16 GiB of memory; even empty, the 3 matching nodes hold none: "
             "the largest has 8 GPUs, 8 cores and 8 GiB of memory",
-            ranks=1,
-            ranks_when_empty=0,
-            nodes_matching=3,
+            numbers={"ranks": 1, "ranks_when_empty": 0, "nodes_matching": 3},
         ),
         id="larger than any node in one way or another",
     ),
@@ -369,7 +375,8 @@ SHORT = [
             "1 of 3 matching nodes can hold 1 rank now; "
             "too few GPUs are free; 1 node cordoned, not ready or under pressure; "
             "1 node avoided after a failed attempt",
-            **capacity(3, 1, 1, 3),
+            numbers=capacity(3, 1, 1, 3),
+            short_of=GPUS,
         ),
         id="nodes that only time brings back",
     ),
@@ -384,8 +391,7 @@ SHORT = [
             "enough is free in all, but no rack can hold more than 1 of them now",
             "x",
             "y",
-            ranks=2,
-            ranks_in_one_domain=1,
+            numbers={"ranks": 2, "ranks_in_one_domain": 1},
         ),
         id="enough, but in no single rack",
     ),

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cycle import decide
-from coda.model import Decision, Job, Phase, PlacementState, World
+from coda.model import Decision, Job, Phase, PlacementState, Resources, World
 from coda.placements import PlacementAction, awaits_decision, review_placements
 from coda.placements.review import DefectKind, DropCause
 from coda.policy import PolicyConfig
@@ -79,9 +80,17 @@ def test_drops_a_committed_plan_whose_room_was_taken() -> None:
     ]
 
 
-def test_drops_a_committed_plan_after_its_deadline() -> None:
-    (ruling,) = review_placements(world([node("n1")], [COMMITTED]), epoch=1, now_s=60.0)
+@pytest.mark.parametrize(("epoch", "in_flight"), [(2, {}), (1, {"n1": resources(gpus=1, pods=1)})])
+def test_drops_a_committed_plan_after_its_deadline(epoch: int, in_flight: Mapping[str, Resources]) -> None:
+    snapshot = world([node("n1")], [COMMITTED], in_flight=in_flight)
+    (ruling,) = review_placements(snapshot, epoch=epoch, now_s=60.0)
     assert (ruling.action, ruling.defect) == (PlacementAction.DROP, DropCause.LATE)
+
+
+def test_releases_what_comes_free_just_after_the_deadline() -> None:
+    """Stopped jobs took all of their notice: a new decision would let them compete for what they were stopped for."""
+    (ruling,) = review_placements(world([node("n1")], [COMMITTED]), epoch=1, now_s=60.0)
+    assert (ruling.action, ruling.defect) == (PlacementAction.RELEASE, None)
 
 
 def test_of_plans_for_the_same_room_only_the_last_is_dropped() -> None:

@@ -15,7 +15,7 @@ from tests.extender.replicas import replica, state_of, status
 from tests.lengths import LONG
 
 RANKS = 4
-JOBS_COUNT = 50_000 if LONG else 1_000  # in each of two measurements
+JOBS_COUNT = 50_000 if LONG else 250  # in each of two measurements
 MOST_BYTES = 1024
 
 

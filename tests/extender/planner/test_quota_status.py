@@ -124,7 +124,7 @@ async def test_jobs_start_while_the_quotas_of_coda_cannot_be_read() -> None:
 
     api.before = refuse
     async with replica(api) as one:
-        await api.until(lambda: state_of(api, "gang") == "Released", timeout_s=10)
+        await api.until(lambda: state_of(api, "gang") == "Released")
         assert (one.cluster.is_synced(), one.cluster.is_in_touch()) == (True, True)
         assert not one.cluster.virtual_clusters.in_touch.is_set()
         api.before = None

@@ -39,7 +39,7 @@ async def test_many_refused_pods_let_a_later_one_start(monkeypatch: pytest.Monke
         later = f"2026-01-01T00:00:0{number + 1}Z"
         api.set(PODS, gated(f"honest-{number}", cpu=1, creationTimestamp=later, ownerReferences=[OTHER]))
     async with replica(api) as one:
-        await api.until(lambda: all(is_released(api, f"honest-{number}") for number in range(4)), timeout_s=3.0)
+        await api.until(lambda: all(is_released(api, f"honest-{number}") for number in range(4)))
         await api.until(lambda: bool(events(api)))
         assert one.count("coda_planner_unwritable_jobs") > 0
     (event, *_) = events(api)

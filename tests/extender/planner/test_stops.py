@@ -240,12 +240,13 @@ async def test_an_order_has_the_notice_that_the_job_asks_for(
 async def test_the_capacity_of_a_job_that_was_told_is_waited_for_and_nobody_else_is_stopped(api: FakeApi) -> None:
     """Longer than a placement may wait otherwise, through a change of the leader; and it is decided once."""
     api.change(f"{JOBS}/guest", lambda item: item["spec"].update(stopNoticeSeconds=60))
-    policy = replace(CODA, bind_deadline_s=0.2)
+    policy = replace(CODA, bind_deadline_s=2.0)
     async with replica(api, policy=policy):
         api.set(JOBS, job_json("large"))
         await api.until(lambda: state_of(api, "large") == "Committed")
     plan = placement_of(api, "large")["planId"]
     api.change(f"{JOBS}/guest", lambda item: item["status"].update(reason="Stopping"))
+    await asyncio.sleep(policy.bind_deadline_s)
     async with replica(api, policy=policy) as one:
         api.set(JOBS, job_json("later", gpus=9))  # another cycle, after the deadline
         await api.until(lambda: bool(api.item(f"{JOBS}/later")["status"].get("pending")))

@@ -93,7 +93,7 @@ async def test_jobs_of_a_slow_namespace_are_told_that_writes_are_slow() -> None:
         api.set(NODES, node_json(f"n{number}"))
         api.set(JOBS, job_json(f"slow-{number}"))
     async with replica(api) as one:
-        await api.until(lambda: "StatusWriteSlow" in codes_told(api), timeout_s=15.0)
+        await api.until(lambda: "StatusWriteSlow" in codes_told(api))
         assert one.count("coda_planner_unwritable_jobs") == 0
     assert "StatusUnwritable" not in codes_told(api)
     assert not events(api)
@@ -115,9 +115,9 @@ async def test_a_job_is_not_blamed_while_the_api_server_is_too_busy(api: FakeApi
     api.before = busy
     api.set(JOBS, job_json("honest"))
     async with replica(api) as one:
-        await api.until(lambda: left[0] < 4, timeout_s=15.0)
+        await api.until(lambda: left[0] < 4)
         assert one.count("coda_planner_unwritable_jobs") == 0
-        await api.until(lambda: state_of(api, "honest") == "Released", timeout_s=15.0)
+        await api.until(lambda: state_of(api, "honest") == "Released")
     assert codes_told(api) <= {"StatusWriteSlow"}
     assert not events(api)
 
