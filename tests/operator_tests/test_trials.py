@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK, TRIAL_TAINT
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_operator.trials.tenants import TENANTS_PATH, thresholds
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
 from tests.operator_tests.test_crashes import run_until_killed
+from tests.operator_tests.test_delays import Kept, booked
 from tests.operator_tests.test_lost_ranks import reaches
 from tests.operator_tests.test_rank_logs import printed
 
@@ -116,6 +118,88 @@ async def test_without_a_gpu_for_it_the_gang_starts_untried_and_says_so() -> Non
         rest.act()
         status = await reaches(api, job, "Succeeded", attempt=2)
         assert (status["trial"]["outcome"], "seconds" in status["trial"]) == ("Skipped", False)
+
+
+def span_s(first: str, last: str) -> int:
+    """Both ends of a span are cut to whole seconds, as the account cuts them."""
+    return int(seconds_from_time(last)) - int(seconds_from_time(first))
+
+
+def at_most_four_gpus(pod: Json) -> None:
+    """As a LimitRange of the namespace."""
+    if int(pod["spec"]["containers"][0]["resources"]["requests"].get("nvidia.com/gpu", "0")) > 4:
+        raise Rejected(403, "Forbidden", "maximum nvidia.com/gpu usage per Container is 4, but limit is 8")
+
+
+def deny(pod: Json) -> None:
+    raise Rejected(403, "Forbidden", 'admission webhook "p" denied the request: policy store is starting')
+
+
+async def test_a_gang_that_is_never_admitted_is_refused_before_its_trial_and_again_after_an_edit() -> None:
+    api = FakeCluster()
+    api.admit = at_most_four_gpus
+    async with rest_of_cluster(api, exit_code=NEVER_ENDS), operator(api):
+        job = api.submit(replicas=2, gpusPerReplica=8, trial=TRIAL)
+        for generation, gpus in ((1, 6), (2, 4)):
+            status = await reaches(api, job, "Failed", observedGeneration=generation)
+            assert status["reason"] == "TemplateRefused"
+            assert "maximum nvidia.com/gpu usage per Container is 4" in status["message"]
+            assert not api.history("pods")
+            api.edit(job, gpusPerReplica=gpus)
+        await reaches(api, job, "Running", attempt=1)
+        assert len(api.pods()) == 1
+
+
+async def test_a_template_that_is_mended_late_is_tried_and_its_users_time_is_booked_as_theirs() -> None:
+    """Refused, edited in vain 600 s later, and mended after 600 s more: twice as long as a trial may wait."""
+    api, kept = FakeCluster(), Kept()
+    api.admit = deny
+    async with rest_of_cluster(api, exit_code=TRIAL_NEVER_ENDS), operator(api, store=kept):
+        job = api.submit(replicas=2, trial=TRIAL)
+        first = await reaches(api, job, "Failed")
+        await asyncio.sleep(600)
+        api.edit(job, retries=2)
+        again = await reaches(api, job, "Failed", observedGeneration=2)
+        assert booked(again) == {"Hold": span_s(first["queuedTime"], again["completionTime"])}
+        await asyncio.sleep(600)
+        api.admit = lambda pod: None
+        api.edit(job, retries=3)
+        status = await reaches(api, job, "Running", attempt=1)
+        assert "outcome" not in status["trial"]
+        assert status["trial"]["since"] == status["waitingSince"] > status["queuedTime"] == first["queuedTime"]
+        assert status["delays"]["doing"] == "Waiting"
+        assert abs(booked(status)["Hold"] - 1200) <= 2
+        ended = await reaches(api, job, "Succeeded", attempt=2)
+        await api.until(lambda: bool(kept.records) and kept.records[-1].attempt == 2, timeout_s=600.0)
+    assert set(booked(ended)) <= {"Hold", "Trial", "Restart", "Coda"}
+    assert sum(booked(ended).values()) == span_s(first["queuedTime"], ended["launchTime"])
+    assert dict(kept.records[-1].waits) == {cause: float(seconds) for cause, seconds in booked(ended).items()}
+
+
+async def test_a_waiting_trial_is_not_accepted_with_a_gang_that_an_edit_made_too_large() -> None:
+    api = FakeCluster()
+    api.admit = at_most_four_gpus
+    async with rest_of_cluster(api, plans=False), operator(api):
+        job = api.submit(replicas=2, gpusPerReplica=2, trial=TRIAL)
+        await reaches(api, job, "Queued")
+        api.edit(job, gpusPerReplica=8)
+        assert (await reaches(api, job, "Failed", observedGeneration=2))["reason"] == "TemplateRefused"
+
+
+async def test_a_gang_that_a_webhook_denies_for_a_while_as_its_trial_is_skipped_waits_on() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, plans=False) as rest, operator(api):
+        job = api.submit(replicas=2, trial=TRIAL)
+        await reaches(api, job, "Queued")
+        api.admit = deny
+        status = await reaches(api, job, "Queued", reason="PodRefused")
+        assert status["attempt"] == 1
+        assert "not accepted again yet" in status["message"]
+        api.admit = lambda pod: None
+        assert (await reaches(api, job, "Queued", attempt=2))["reason"] == "TrialSkipped"
+        rest.plans = True
+        rest.act()
+        await reaches(api, job, "Succeeded", attempt=2)
 
 
 @pytest.mark.parametrize("how", ["suspended", "deleted"])

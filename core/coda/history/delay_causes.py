@@ -32,7 +32,7 @@ class DelayCause(Enum):
     LOCALITY = "FragmentedLocality"  # enough is free, but not close together
     QUOTA = "NamespaceQuota"  # a ResourceQuota of its namespace
     DEPENDENCY = "Dependency"  # others must end first: who leaves its nodes, or its own old pods
-    HOLD = "Hold"  # its own: suspended, edited, or it asks for what does not exist
+    HOLD = "Hold"  # its own: suspended, edited, refused until then, or it asks for what does not exist
     RESTART = "Restart"  # between two attempts
     CODA = "Coda"  # it is not judged yet, its pods are being created, or it could not be read or written
     TRIAL = "Trial"  # its trial ran: the gang had no GPU yet

@@ -60,6 +60,7 @@ from coda.lifecycle.transitions import (
     skip_trial,
     suspend,
     trial_text,
+    waits_anew,
     with_served,
 )
 from coda.model.job import FINISHED, Phase, Placement, StopOrder
@@ -318,7 +319,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     progress = now.progress
     refused = progress.phase is Phase.FAILED and progress.reason == TEMPLATE_REFUSED
     if refused and progress.generation != now.generation:
-        again = replace(now, progress=replace(progress, completion_s=0.0))
+        again = replace(now, progress=waits_anew(progress))
         return enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
     running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)
     limit_s = kept_s(now, config)

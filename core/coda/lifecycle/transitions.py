@@ -162,7 +162,7 @@ def with_trial_time(progress: Progress, launch_s: float, now_s: float) -> Progre
 
 
 def _paused(progress: Progress) -> TrialRun | None:
-    """The trial of a job that is suspended: it waits anew afterwards."""
+    """The trial of a job that is suspended or was refused: it waits anew afterwards."""
     trial = progress.trial
     return trial if trial is None or not trial.is_open else replace(trial, since_s=0.0)
 
@@ -200,6 +200,11 @@ def after_acceptance(
     return replace(after, queued_s=now_s, waiting_s=now_s)
 
 
+def waits_anew(progress: Progress) -> Progress:
+    """Return the progress of a refused job whose template was edited: it waits for nothing since before it failed."""
+    return replace(progress, completion_s=0.0, waiting_s=0.0, trial=_paused(progress))
+
+
 def template_refused(progress: Progress, generation: int, message: str, now_s: float) -> Progress:
     """Return the progress of a job whose dry run failed for good: it has failed until its template is edited."""
     refused = replace(
@@ -213,11 +218,13 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
     return in_short(refused)
 
 
-def is_refused_for_good(progress: Progress) -> bool:
-    """True if a refusal of its template ends the job until it is edited.
+def is_refused_for_good(progress: Progress, generation: int) -> bool:
+    """True if a refusal of its template ends the job until it is edited. `generation`: of its spec now.
 
-    Not between two attempts: the template was accepted before, so a policy may have changed, or fail for a while."""
-    return progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
+    Not between two attempts, nor when a waiting job that nobody edited goes on without its trial: the template was
+    accepted before, so a policy may have changed, or fail for a while."""
+    between = progress.phase is Phase.QUEUED and progress.generation == generation
+    return not between and progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
 
 
 def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
@@ -228,7 +235,12 @@ def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
 
 
 def in_short(progress: Progress) -> Progress:
-    """Cut the message: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided."""
-    message = progress.message
-    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-    return replace(progress, message=short)
+    """Cut the messages: kubelets, schedulers and webhooks may send pages. So the status is exactly what was decided.
+
+    The API server refuses a status whose trial says more than 1024 characters."""
+    trial = progress.trial and replace(progress.trial, message=_cut(progress.trial.message))
+    return replace(progress, message=_cut(progress.message), trial=trial)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."

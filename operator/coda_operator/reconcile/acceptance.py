@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coda.allocator import start_cores
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize
+from coda.model import Phase
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
@@ -54,7 +55,16 @@ class Acceptor:
     async def request_of(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
         """Return what one rank of this attempt requests once admitted. Raises Outage; Rejected if nothing was judged.
 
-        Without an admitted pod there is no request: what the template says is not judged, capped or completed."""
+        A trial is accepted only if its gang would be: one rank with one GPU proves nothing about the gang's own shape.
+        Between two attempts the gang was accepted before. Without an admitted pod there is no request: what the
+        template says is not judged, capped or completed."""
+        if wanted.is_tried and job.progress.phase is not Phase.RESTARTING:
+            gang = await self._admitted(job, replace(wanted, trial=None))
+            if isinstance(gang, TemplateRefused):
+                return gang
+        return await self._admitted(job, wanted)
+
+    async def _admitted(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
         asked = job_for(job.json, wanted, self._trial_nodes)
         cores = self._cores(job, asked)
         probe = probe_pod(asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory)

@@ -122,7 +122,7 @@ class Reconciler:
         step = furthest_step(now, self._clock(), self._config)
         answer: Json | TemplateRefused | NotAdmitted | None
         job, answer = await self._ask(job, step) if step.accept else (job, job.request)
-        if isinstance(answer, TemplateRefused) and not is_refused_for_good(job.progress):
+        if isinstance(answer, TemplateRefused) and not is_refused_for_good(job.progress, job.generation):
             answer = NotAdmitted(reason="PodRefused", message=f"not accepted again yet: {answer.message}")
         if isinstance(answer, NotAdmitted):
             return await self._wait_for_admission(job, answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -70,14 +71,17 @@ class TimeLedger:
     def to_write(self, uid: str, before: Progress, after: Progress, status: Item, now_s: float) -> TimeSpent | None:
         """Return the account to write with a change of the job's progress, at the moment that the change has.
 
-        If nothing else changes, it is the one that is written, until the new one is due."""
-        if after.phase is None or before.phase in FINISHED:
+        If nothing else changes, it is the one that is written, until the new one is due. The account of a job that was
+        refused and then edited goes on: it was its user's turn meanwhile."""
+        if after.phase is None or (before.phase in FINISHED and after.completion_s == before.completion_s):
             return before.spent
         due_s = self.due_s(uid)
         if after == before and (due_s is None or now_s < due_s):
             return before.spent
         doing, cause = _doing(after.phase, status, is_tried=after.is_tried)
         known = self._by_uid.get(uid) or before.spent or begun(doing, cause, after.queued_s or now_s)
+        if known.doing is Doing.ENDED and before.phase in FINISHED:
+            known = replace(known, doing=Doing.WAITING, cause=DelayCause.HOLD)
         found = moved_on(known, doing, cause, _moment_s(before, after, now_s))
         if found == before.spent:
             self._unwritten_s.pop(uid, None)

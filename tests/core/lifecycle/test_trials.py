@@ -13,6 +13,7 @@ from coda.diagnosis import Diagnosis, Reason, Retry
 from coda.lifecycle import PodState, Progress, RankPod, Situation, Step, Terms
 from coda.lifecycle.retry import TRIAL_FAILED
 from coda.lifecycle.steps import next_step
+from coda.lifecycle.transitions import MESSAGE_LIMIT
 from coda.model import FINISHED, JobId, Phase, PlacementState
 from coda.model.job import StopCause, StopOrder
 from coda.model.trial_run import TrialOutcome, TrialRun, TrialTerms
@@ -136,6 +137,21 @@ def test_what_the_gang_would_fail_of_ends_the_job_before_it_holds_one() -> None:
     assert after.failure is not None
     assert after.trial is not None
     assert (after.trial.outcome, after.trial.held_s) == (TrialOutcome.FAILED, 10.0)
+
+
+def test_what_is_said_of_a_trial_fits_into_its_status_whatever_a_rule_of_the_platform_advises() -> None:
+    """The longest texts that a rule may have, and a long word of the kubelet. The CRD allows 1024 characters."""
+    wordy = replace(BROKEN, sub_reason="s" * 400, evidence="e" * 400, advice="a" * 400)
+    for now in (
+        tried(Phase.RUNNING, rank(PodState.FAILED, exit_code=1), diagnosis=wordy),
+        tried(Phase.RUNNING, rank(PodState.FAILED, exit_code=1, reason="R", message="m" * 4096), diagnosis=BROKEN),
+        tried(Phase.RUNNING, rank(PodState.FAILED, disrupted=True, reason="R", message="m" * 4096)),
+    ):
+        after = next_step(now, NOW_S, CONFIG).progress
+        assert after.trial is not None
+        assert after.trial.outcome in (TrialOutcome.FAILED, TrialOutcome.UNCLEAR)
+        assert 0 < len(after.trial.message) <= MESSAGE_LIMIT < 1024
+        assert len(after.message) <= MESSAGE_LIMIT
 
 
 @pytest.mark.parametrize(
