@@ -154,6 +154,15 @@ def suspect_nodes(
     return NodeVerdict(cordons=tuple(in_force), probation=over, ended=_ended(failures, xids, in_force, cordon_s))
 
 
+def telling_runs(runs: Iterable[NodeRun], run: NodeRun) -> tuple[NodeRun, ...]:
+    """Return the runs of one node that may still prove something, with a further one.
+
+    One that began no later than another and lasted no longer proves nothing more. O(runs)."""
+    if any(_says_all_of(other, run) for other in runs):
+        return tuple(runs)
+    return (*(other for other in runs if not _says_all_of(run, other)), run)
+
+
 def most_cordons(nodes: int, share: float = SHARE) -> int:
     """Return how many nodes of a pool may be cordoned at once: at least one, but never the only node."""
     return min(MOST_NODES, max(1, int(nodes * share))) if nodes > 1 and share > 0 else 0
@@ -170,6 +179,10 @@ def _is_hard(xid: int | None) -> bool:
 
 def _cordons_alone(xid: int) -> bool:
     return kind_of(xid) is XidKind.HARDWARE and xid not in _ONCE_IS_LITTLE
+
+
+def _says_all_of(run: NodeRun, other: NodeRun) -> bool:
+    return run.began_s >= other.began_s and run.ended_s - run.began_s >= other.ended_s - other.began_s
 
 
 def _absolved_s(runs: Iterable[NodeRun], cordon_s: float) -> Mapping[str, float]:
