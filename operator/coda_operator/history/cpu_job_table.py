@@ -1,7 +1,7 @@
 """The CPU jobs that ended, in the store: lines of pods that are alike, each pod counted once.
 
-Which pods are counted is kept as long as somebody may tell of them again: while they are in the API server, and half
-an hour. So the table of lines grows with owners and hours, and the table of counted pods with the pods that exist.
+Which pods are counted is kept as long as somebody may tell of them again: while they are in the API server, and a
+day. So the table of lines grows with owners and hours, and the table of counted pods with the pods of a day.
 """
 
 from __future__ import annotations
