@@ -57,11 +57,13 @@ class NodeFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeXid:
-    """An Xid that the node's agent saw. `pods`: uids of those that had the GPU."""
+    """An Xid that the node's agent saw: when for the first time, and when last. `pods`: uids of those that had the
+    GPU."""
 
     node: str
     gpu: str
     xid: int
+    first_s: float
     time_s: float
     pods: tuple[str, ...] = ()
 
@@ -135,7 +137,11 @@ def suspect_nodes(
     by_node: dict[str, Cordon] = {}
     for node in sorted(open_failures.keys() | open_xids.keys()):
         mine = open_failures.get(node, [])
-        found = [*_by_xids(open_xids.get(node, []), cordon_s), *_by_failures(mine, node in evidence.watched, cordon_s)]
+        trusted_s = max(absolved_s.get(node, 0.0), evidence.cleared_s.get(node, 0.0))
+        found = [
+            *_by_xids(open_xids.get(node, []), trusted_s, cordon_s),
+            *_by_failures(mine, node in evidence.watched, cordon_s),
+        ]
         if found:
             by_node[node] = max(found, key=lambda one: (one.until_s > now_s, one.seen, one.until_s, one.why))
 
@@ -204,12 +210,15 @@ def _counts(
     return is_fresh and not absolved_s.get(node, 0.0) >= time_s + wait_s
 
 
-def _by_xids(xids: Iterable[NodeXid], cordon_s: float) -> Iterator[Cordon]:
+def _by_xids(xids: Iterable[NodeXid], trusted_s: float, cordon_s: float) -> Iterator[Cordon]:
+    """Yield the cordon of one node. An Xid that comes again and again is as old as the first one since it was trusted:
+    nodes that repeat one would else take each other's place in the share."""
     ordered = sorted(xids, key=lambda one: (one.time_s, one.gpu, one.xid))
     if ordered:
-        first, last = ordered[0], ordered[-1]
+        last = ordered[-1]
+        since_s = min(max(one.first_s, trusted_s) for one in ordered)
         why = f"its agent saw {xid_text(SeenXid(last.xid, last.gpu))}"
-        yield Cordon(node=last.node, why=why, seen=True, since_s=first.time_s, until_s=last.time_s + cordon_s)
+        yield Cordon(node=last.node, why=why, seen=True, since_s=since_s, until_s=last.time_s + cordon_s)
 
 
 def _by_failures(failures: Iterable[NodeFailure], watched: bool, cordon_s: float) -> Iterator[Cordon]:
