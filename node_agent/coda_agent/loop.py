@@ -177,11 +177,18 @@ class Loop:
         return senses
 
     async def end(self) -> None:
-        """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind."""
-        if self._sharing is not None:
-            self._sharing.stop()
-        if self._seats is not None:
-            await self._seats.stop()
+        """Undo everything temporary and stop writing. No sensor is asked, and a thread that hangs is left behind.
+
+        Shared GPUs come last: nothing about them keeps a throttle in force."""
+        try:
+            await self._undo()
+        finally:
+            if self._sharing is not None:
+                self._sharing.stop()
+            if self._seats is not None:
+                await self._seats.stop()
+
+    async def _undo(self) -> None:
         await self._writes.cancel()
         await self._tuner.cancel()
         self._thread.end()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,13 @@ from hypothesis import strategies as st
 
 from coda.history import FinishedJob
 from coda.history.delay_causes import SHORTAGES, DelayCause
-from coda.history.time_spent import Doing, counted
+from coda.history.time_spent import Doing, TimeSpent, counted
 from coda.lifecycle import Progress
+from coda.lifecycle.transitions import waits_anew
 from coda.model import Phase
+from coda.model.trial_run import TrialRun
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.trial_spec import trial_json
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_operator.view.time_ledger import (
     SETTLE_S,
@@ -176,37 +181,74 @@ class Kept:
         return len(jobs)
 
 
-CAUSES = st.sampled_from(sorted(DelayCause, key=lambda cause: cause.value))
-PHASES = st.sampled_from([Phase.QUEUED, Phase.LAUNCHED, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED])
+PHASES = st.sampled_from([Phase.QUEUED, Phase.LAUNCHED, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED])
+OF_PHASES = {DelayCause.RESTART, DelayCause.TRIAL, DelayCause.HOLD}
+CAUSES = st.sampled_from(sorted(set(DelayCause) - OF_PHASES, key=lambda cause: cause.value))
 CHANGES = st.lists(st.tuples(PHASES, CAUSES, st.integers(0, 200), st.booleans()), min_size=1, max_size=30)
+HOLDING = (Phase.LAUNCHED, Phase.RUNNING)
 
 
-@given(CHANGES, st.integers(0, 1000))
-def test_leaders_that_follow_each_other_book_the_whole_time(
-    changes: list[tuple[Phase, DelayCause, int, bool]], end_s: int
+def moved_to(before: Progress, phase: Phase, now_s: float) -> Progress:
+    """As the life cycle writes it: a gang that was tried has waited since before its trial. It fails if refused."""
+    if before.phase is Phase.FAILED:
+        before, phase = waits_anew(before), Phase.QUEUED
+    after = replace(before, phase=phase, queued_s=before.queued_s or now_s)
+    if phase is before.phase:
+        return after
+    if phase is Phase.FAILED:
+        return replace(after, completion_s=now_s)
+    if phase in HOLDING and before.phase not in HOLDING:
+        return replace(after, launch_s=now_s)
+    if phase is Phase.QUEUED:
+        was_tried = before.is_tried and before.phase is not Phase.SUSPENDED
+        attempt = before.attempt + (before.phase is Phase.RESTARTING)
+        waiting_s = (before.waiting_s or now_s) if was_tried else now_s
+        return replace(after, attempt=attempt, launch_s=0.0, waiting_s=waiting_s)
+    return after
+
+
+def status_with(progress: Progress, cause: DelayCause, spent: TimeSpent | None) -> Json:
+    assert progress.phase is not None
+    status: Json = {"phase": progress.phase.value, "attempt": progress.attempt, "pending": {"cause": cause.value}}
+    if progress.trial is not None:
+        status["trial"] = trial_json(progress.trial)
+    return status if spent is None else status | {"delays": account_json(spent)}
+
+
+def cause_in(progress: Progress) -> DelayCause | None:
+    """What is booked while it is in this phase, whatever the planner says; None: that, or nothing."""
+    if progress.phase in HOLDING:
+        return DelayCause.TRIAL if progress.is_tried else None
+    held = dict.fromkeys((Phase.SUSPENDED, Phase.FAILED), DelayCause.HOLD)
+    return (held | {Phase.RESTARTING: DelayCause.RESTART}).get(progress.phase or Phase.QUEUED)
+
+
+@given(st.booleans(), CHANGES, st.integers(0, 1000))
+def test_leaders_that_follow_each_other_book_the_whole_time_and_each_phase_as_its_own_cause(
+    has_trial: bool, changes: list[tuple[Phase, DelayCause, int, bool]], end_s: int
 ) -> None:
     """Each change is seen, and may be written; with `True` another process goes on from what is written."""
-    ledger, progress, now_s = TimeLedger(), Progress(), 1000.0
-    status: Json = {}
-    for phase, cause, seconds, dies in changes:
-        after = Progress(phase=phase, queued_s=1000.0, spent=progress.spent)
+    ledger, now_s = TimeLedger(), 1000.0
+    progress, status = Progress(trial=TrialRun(attempt=1) if has_trial else None), Json()
+    expected: Counter[DelayCause | None] = Counter()
+    for phase, cause, seconds, dies in [*changes, (Phase.QUEUED, DelayCause.CODA, end_s, False)]:
+        after = moved_to(progress, phase, now_s)
         spent = ledger.to_write("u", progress, after, status, now_s)
-        status = {"phase": phase.value, "pending": {"cause": cause.value}}
-        if spent is not None:
-            status["delays"] = account_json(spent)
-            progress = Progress(phase=phase, queued_s=1000.0, spent=readable_account(status))
+        progress, status = replace(after, spent=spent), status_with(after, cause, spent)
         ledger.see("u", status, now_s)
         if dies:
             ledger = TimeLedger()
             ledger.see("u", status, now_s)
         now_s += seconds
-    now_s += end_s
+        expected[cause_in(progress)] += seconds
     ledger.see("u", status, now_s)
     live = ledger.of("u")
     assert live is not None
     whole = counted(live, now_s)
     assert whole.wait_s + whole.held_s == int(now_s) - whole.began_s
     assert whole.began_s == 1000
+    booked_s = dict(whole.waits)
+    assert [booked_s.get(cause, 0) for cause in OF_PHASES] == [expected[cause] for cause in OF_PHASES]
 
 
 @given(CHANGES)
@@ -215,6 +257,7 @@ def test_the_metric_counts_each_second_that_this_process_saw(
 ) -> None:
     ledger, now_s, waited_s, before = TimeLedger(), 1000.0, 0, 0
     for phase, cause, seconds, ends in changes:
+        phase = Phase.QUEUED if phase is Phase.FAILED else phase
         ledger.see("u", {"phase": phase.value, "pending": {"cause": cause.value}}, now_s)
         now_s += seconds
         waited_s += 0 if phase in (Phase.LAUNCHED, Phase.RUNNING) else seconds

@@ -232,6 +232,35 @@ async def test_an_edit_while_the_trial_waits_may_not_keep_the_place_of_a_smaller
         assert (await reaches(api, job, "Queued", observedGeneration=3))["queuedTime"] > first
 
 
+NO_TRIAL: Json = {"runSeconds": 0, "waitSeconds": 300}
+LARGER = [{"replicas": 5}, {"gpusPerReplica": 16, "cpusPerReplica": 120}, {"cpusPerReplica": 120}]
+SMALLER = [{}, {"retries": 1}, {"replicas": 3}, {"cpusPerReplica": 56}]
+
+
+@pytest.mark.parametrize(("edit", "keeps"), [(edit, edit in SMALLER) for edit in [*SMALLER, *LARGER]])
+@pytest.mark.parametrize("when", ["its trial is taken back", "a trial is added", "its trial is over"])
+async def test_only_what_enlarges_the_gang_costs_its_place_where_one_attempt_is_a_trial(
+    when: str, edit: Json, keeps: bool
+) -> None:
+    api = FakeCluster()
+    gang: Json = {"replicas": 4, "gpusPerReplica": 8, "cpusPerReplica": 60}
+    is_over = when == "its trial is over"
+    async with rest_of_cluster(api, exit_code=NEVER_ENDS, plans=is_over) as rest, operator(api):
+        job = api.submit(trial=NO_TRIAL if when == "a trial is added" else TRIAL, **gang)
+        first = await reaches(api, job, "Running" if is_over else "Queued")
+        await asyncio.sleep(20)
+        if is_over:
+            rest.plans = False
+            api.change(job, lambda item: item["status"].update(progress={"attempt": 1, "step": 1}))
+            await api.until(lambda: api.status(job)["phase"] == "Restarting", timeout_s=600)
+            api.edit(job, **{"retries": 7, **edit})
+        else:
+            api.edit(job, trial=NO_TRIAL if when == "its trial is taken back" else TRIAL, **edit)
+        status = await reaches(api, job, "Queued", observedGeneration=2)
+        assert ("outcome" in status.get("trial", {}), "trial" in status) == (is_over, when != "its trial is taken back")
+        assert (status["queuedTime"] == first["queuedTime"]) is keeps
+
+
 def tenant(name: str, *namespaces: str, at_s: float = 0.0, **spec: object) -> Json:
     metadata = {"name": name, "creationTimestamp": time_from_seconds(1000.0 + at_s)}
     return {"metadata": metadata, "spec": {"namespaces": list(namespaces), **spec}}

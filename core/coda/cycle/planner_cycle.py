@@ -120,7 +120,7 @@ def _with_reservation(
         or any(review.awaits_in_flight for review in result.reviews)
     ):
         return result, None
-    lasting = tuple(pod for pod in snapshot.foreign if pod.nodes is not None and len(pod.nodes) == 1)
+    lasting = tuple(pod for pod in snapshot.foreign if _lands_on_one_node(pod))
 
     def again(world: World, planner: PlannerCache) -> Decision:
         book = cache.book.beside()
@@ -155,7 +155,8 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
     decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
     if config.shares_gpus or others is not world:
         beside = _with_foreign(world, snapshot.foreign)
-        decision = with_sharers(decision, beside, config, snapshot.now_s)
+        passing = _with_foreign(world, tuple(pod for pod in snapshot.foreign if not _lands_on_one_node(pod)))
+        decision = with_sharers(decision, beside, config, snapshot.now_s, passing.in_flight)
         decision = with_upgrade(
             decision,
             beside,
@@ -189,6 +190,10 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
             default=None,
         ),
     )
+
+
+def _lands_on_one_node(pod: InFlight) -> bool:
+    return pod.nodes is not None and len(pod.nodes) == 1
 
 
 def review_snapshot(snapshot: CycleSnapshot) -> tuple[PlacementReview, ...]:

@@ -88,7 +88,10 @@ class GrpcServer:
         """Listen, in place of what an earlier process left. Raises Outage: another process serves there, or no socket
         can be made."""
         self.stop()
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            raise Outage(f"{self.path}: no socket can be made there ({error.strerror or error})") from error
         try:
             if _is_served(self.path):
                 raise Outage(f"another program serves {self.path}")
@@ -107,7 +110,9 @@ class GrpcServer:
             raise
 
     def stop(self) -> None:
-        """Close the socket and every connection. A socket that another process made there stays."""
+        """Close the socket and every connection. Never raises: a name that cannot be removed stays, as after a kill.
+
+        A socket that another process made there stays."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -115,7 +120,8 @@ class GrpcServer:
             connection.abort()
         self._connections.clear()
         if self._identity is not None and _identity_of(self.path) == self._identity:
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
         self._identity = None
 
     @property

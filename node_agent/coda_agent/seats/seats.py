@@ -75,8 +75,11 @@ class Seats:
 
         readings: empty while the driver has not answered; grants: None where the kubelet has not said them"""
         if self._step is not None and self._step.done():
-            self._problems = self._step.result()
-            self._step = None
+            step, self._step = self._step, None
+            try:
+                self._problems = step.result()
+            except OSError as error:  # a file of this node; the agent has more to do than seats
+                self._problems = (f"GPUs cannot be shared ({error.strerror or error})",)
         if self._step is None and not self._is_ending:
             self._step = asyncio.ensure_future(self._bring_up_to_date(tuple(readings), grants))
         return self._problems

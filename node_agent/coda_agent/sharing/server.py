@@ -6,6 +6,7 @@ that are too large or make no sense are counted; after a hundred of them the con
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import logging
@@ -83,12 +84,13 @@ class SharingServer:
         self._loop.add_reader(listening, self._accept)
 
     def stop(self) -> None:
-        """Close everything. The processes keep their last orders for a while."""
+        """Close everything. The processes keep their last orders for a while. Never raises."""
         if self._socket is not None and self._loop is not None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next agent replaces what stays
+                self._path.unlink(missing_ok=True)
         for peer in tuple(self.peers):
             self._drop(peer)
 

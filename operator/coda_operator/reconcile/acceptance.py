@@ -11,6 +11,7 @@ from coda.lifecycle.transitions import GangSize
 from coda.model import Phase
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import GPU
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
@@ -150,19 +151,29 @@ def request_from_pod(pod: Json, *, cores: int) -> Json:
     }
 
 
-def gang_size(spec: Json, replicas: int, request: Json) -> GangSize:
-    """Return the size of a gang with this request per rank. Cores that Coda finds are not of the user's making."""
+def sizes(job: Json, wanted: Progress, request: Json) -> tuple[GangSize | None, GangSize]:
+    """Return the size at which a job was accepted last, None if it never was, and its size with this request.
+
+    If one of the two attempts is a trial, both are counted by GPU: the place in the queue is the gang's."""
+    spec, status = job["spec"], job.get("status") or {}
+    by_gpu = wanted.is_tried or runs_trial(status)
+    ranks = spec["replicas"] * (max(1, spec["gpusPerReplica"]) if by_gpu else 1)
+    after = _size(spec, ranks, request, by_gpu=by_gpu)
+    known, cores = status.get("request"), status.get("cores")
+    if not known or not cores or not known.get("cpusPerReplica"):
+        return None, after
+    ranks = (status.get("gpus") or 0) if by_gpu else cores // known["cpusPerReplica"]
+    return _size(spec, ranks, known, by_gpu=by_gpu), after
+
+
+def _size(spec: Json, ranks: int, request: Json, *, by_gpu: bool) -> GangSize:
+    """Return the size of a gang with this request per rank. Cores that Coda finds are not of the user's making.
+
+    By GPU: `ranks` have one GPU each, and their part of the cores, rounded up, as `tried_spec` has it."""
     amounts = {name: milli_from_quantity(quantity) for name, quantity in request["resources"].items()}
+    if by_gpu:
+        gpus = max(1, amounts.pop(GPU, 0) // 1000)
+        amounts["cpu"] = -(-request["cpusPerReplica"] // gpus) * 1000
     if spec.get("cpusPerReplica") == AUTO:
         amounts.pop("cpu", None)
-    return GangSize(replicas, amounts)
-
-
-def size_from_status(job: Json) -> GangSize | None:
-    """Return the size at which a job was accepted last; None if it never was."""
-    status = job.get("status") or {}
-    request, cores = status.get("request"), status.get("cores")
-    if not request or not cores or not request.get("cpusPerReplica"):
-        return None
-    replicas = status.get("gpus") or 0 if runs_trial(status) else cores // request["cpusPerReplica"]
-    return gang_size(job["spec"], replicas, request)
+    return GangSize(ranks, amounts)

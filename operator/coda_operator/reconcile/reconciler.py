@@ -33,7 +33,7 @@ from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, gang_size, size_from_status
+from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
 from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
@@ -137,10 +137,8 @@ class Reconciler:
 
     def _with_waiting(self, job: JobRecord, progress: Progress, request: Json) -> Progress:
         """The progress with the waiting clock of a job that is accepted with this request."""
-        size = gang_size(job.json["spec"], job.json["spec"]["replicas"], request)
-        if progress.is_tried:  # its place in the queue is the gang's: that counts, not the trial
-            size = size._replace(replicas=job.gpus)
-        return after_acceptance(job.progress, progress, size_from_status(job.json), size, self._clock())
+        size_before, size = sizes(job.json, progress, request)
+        return after_acceptance(job.progress, progress, size_before, size, self._clock())
 
     async def _read(self, job: JobRecord) -> Situation:
         """Read what the step rests on: from the caches, and from the API server what they cannot prove."""

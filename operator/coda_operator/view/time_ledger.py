@@ -190,6 +190,7 @@ def _moment_s(before: Progress, after: Progress, now_s: float) -> float:
         return after.completion_s or now_s
     if after.phase is Phase.LAUNCHED and before.phase is not Phase.LAUNCHED:
         return after.launch_s or now_s
-    if after.phase is Phase.QUEUED and before.phase is not Phase.QUEUED:
+    began_to_wait = after.phase is Phase.QUEUED and before.phase is not Phase.QUEUED
+    if began_to_wait and after.waiting_s != before.waiting_s:  # after a trial the gang's wait goes on
         return after.waiting_s or now_s
     return now_s

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from coda_agent.seats import Seats
 from coda_lab.emulators.device_manager import DeviceManager
 from tests.agent.loop.conftest import MakeRig
+from tests.agent.loop.test_contention import contended, is_untouched
 
 
 async def test_a_gpu_has_a_number_in_the_profile_and_seats_at_the_kubelet(make_rig: MakeRig, tmp_path: Path) -> None:
@@ -32,3 +36,20 @@ async def test_a_gpu_has_a_number_in_the_profile_and_seats_at_the_kubelet(make_r
         )
         await rig.loop.end()
         assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+
+
+async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(
+    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(seats: Seats) -> None:
+        raise RuntimeError("an error of our own")
+
+    rig = make_rig(sharing=True, sharing_socket=tmp_path / "run" / "agent.sock", device_plugins=tmp_path / "plugins")
+    await contended(rig)
+    assert not is_untouched(rig)
+    with monkeypatch.context() as broken:
+        broken.setattr(Seats, "stop", fail)
+        with pytest.raises(RuntimeError):
+            await rig.loop.end()
+    assert is_untouched(rig)
+    await rig.loop.end()

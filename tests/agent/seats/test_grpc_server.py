@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -226,3 +229,39 @@ async def test_a_socket_that_somebody_removed_or_replaced_is_not_its_own(server:
     server.path.write_text("another's")
     server.stop()
     assert server.path.read_text() == "another's"
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The kernel gives this process none, whatever it has."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+async def test_without_a_descriptor_for_its_socket_it_says_so(server: GrpcServer, tmp_path: Path) -> None:
+    other = GrpcServer(tmp_path / "q.sock", server.service)
+    with no_descriptors(), pytest.raises(Outage, match=r"q\.sock: no socket can be made there \(Too many open files\)"):
+        await other.start()
+    await other.start()
+    assert await ask(other, b"abc") == b"ABC"
+    other.stop()
+
+
+async def test_a_folder_that_became_read_only_does_not_keep_it_from_ending(
+    server: GrpcServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refuse)
+        server.stop()
+        assert server.path.exists()
+        with pytest.raises(Outage, match="Read-only file system"):
+            await server.start()
+    await server.start()
+    assert await ask(server, b"abc") == b"ABC"

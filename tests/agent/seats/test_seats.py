@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -259,6 +261,23 @@ async def test_numbers_that_cannot_be_kept_offer_nothing(rig: Rig) -> None:
     (sentence,) = await rig.round()
     assert sentence == "GPUs cannot be shared: their numbers cannot be kept (No such file or directory)"
     assert rig.kubelet.registered == []
+
+
+async def test_a_disk_that_answers_nothing_is_one_sentence_until_it_does(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await rig.round() == ()
+
+    def fail(path: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "is_dir", fail)
+        assert await rig.round() == ("GPUs cannot be shared (Input/output error)",)
+        assert await rig.round() == ("GPUs cannot be shared (Input/output error)",)
+    await rig.round()
+    assert await rig.round() == ()
+    await rig.sees(FIRST, 4)
 
 
 async def test_numbers_that_cannot_be_read_are_given_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

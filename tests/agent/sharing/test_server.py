@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -163,6 +164,19 @@ async def test_the_socket_of_an_earlier_agent_is_replaced(server: SharingServer,
     )
     again.start()
     again.stop()
+
+
+async def test_a_folder_that_became_read_only_does_not_keep_it_from_ending(
+    server: SharingServer, job: socket.socket, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    await turn()
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refuse)
+        server.stop()
+    assert (len(heard.left), server.peers) == (1, set())
 
 
 async def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:

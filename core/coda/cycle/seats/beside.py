@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from coda.cycle.seats.yielding import Yielded, yielded
 from coda.model.decision import Decision, Refusal, Start, WaitCode, WaitReason
 from coda.model.job import Job, JobId, SharingWish
 from coda.model.live_placement import is_waiting
+from coda.model.resources import Resources
 from coda.model.seats import can_have_seats, is_sharer
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
@@ -20,31 +22,35 @@ from coda.sharing.config import SharingConfig
 from coda.sharing.job_classes import SharingClass, class_for
 
 YIELDING: Final = WaitReason(
-    code=WaitCode.HELD_BY_POLICY, message="opportunistic jobs stop now for others; it starts once they are gone"
+    code=WaitCode.HELD_BY_POLICY, message="capacity is being freed for others; it starts once these have theirs"
 )
 
 _PAST_S: Final = 0.001  # a job has waited longer than the limit only after it
 
 
-def with_sharers(decision: Decision, world: World, config: PolicyConfig, now_s: float) -> Decision:
+def with_sharers(
+    decision: Decision, world: World, config: PolicyConfig, now_s: float, passing: Mapping[str, Resources]
+) -> Decision:
     """Return a decision about the others (`without_sharers`) with that about opportunistic jobs; the same object if
     there are none, and nobody waits who may become one.
 
     Those stop that hold what the others need now. Then those that wait start on seats, by priority, time in the queue
     and name, if GPUs are shared here. One of class Auto is tried on seats once it has waited long, after these. While
-    some stop, no other starts: it might be where these were. `world`: with everything in flight. O(jobs log jobs), and
-    O(GPUs with seats) for each that waits."""
+    anybody stops or gives cores back, or a wish for cores is postponed, nobody starts on seats: who waits for that may
+    need what is free beside it, too. `world`: with everything in flight; `passing`: the part of it, by node name, for
+    which nobody stops. O(jobs log jobs), and O(GPUs with seats) for each that waits."""
     sharers = [job for job in world.jobs if is_sharer(job)]
     waits_long, due_s = _autos(decision, world, config, now_s)
     if not sharers and not waits_long:
         return decision if due_s is None else replace(decision, wake_s=_earliest(decision.wake_s, due_s))
-    result = yielded(decision, world)
+    result = yielded(decision, world, passing)
     waiting = sorted([job for job in sharers if is_waiting(job)], key=_turn)
     starts: list[Start] = []
     refusals: list[Refusal] = []
     if config.shares_gpus:
         seats = _seat_starts(result, world, config, now_s)
-        is_yielding = len(result.decision.stops) > len(decision.stops)
+        others = result.decision
+        is_yielding = bool(others.stops or others.returns or others.postponed)
         for job in (*waiting, *waits_long):
             found = seats.start(job)
             if isinstance(found, Start) and not is_yielding:

@@ -79,7 +79,8 @@ def board_from(world: World, free: Mapping[str, Resources]) -> Board:
     board: Board = {}
     for offering in sorted(_offering(world.nodes), key=lambda node: node.name):
         used = world.used.get(offering.name, NOTHING).other
-        has_whole = offering.allocatable.gpus > free.get(offering.name, NOTHING).gpus
+        leaving = world.leaving.get(offering.name, NOTHING).gpus  # `free` counts it, and its pods use it still
+        has_whole = offering.allocatable.gpus > free.get(offering.name, NOTHING).gpus - leaving
         for gpu, seats in seats_offered(offering.allocatable).items():
             place = offering.name, gpu
             is_known = not has_whole and used.get(seat_name(gpu), 0) <= bound.get(place, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from coda.model.capacity import withheld_shares
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
-from coda.model.seats import is_sharer
+from coda.model.seats import is_sharer, request_of_rank
 from coda.model.world import World
 from coda.policy.arrays import RUNNING
 
@@ -22,11 +21,14 @@ def may_stop(job: Job) -> bool:
 
 
 def held_by_pods(job: Job) -> dict[str, Resources]:
-    """Return, by node name, what the bound pods of the job's ranks use. O(ranks)."""
+    """Return, by node name, what the bound pods of the job's ranks use, seats included. O(ranks)."""
+    held: dict[str, Resources] = {}
     placement = live_placement(job)
-    nodes = () if placement is None else placement.nodes
-    ranks = Counter(node for rank, node in enumerate(nodes) if rank in job.bound and rank not in job.gone)
-    return {node: job.request * count for node, count in ranks.items()}
+    if placement is not None:
+        for rank, node in enumerate(placement.nodes):
+            if rank in job.bound and rank not in job.gone:
+                add(held, {node: request_of_rank(job, placement, rank)})
+    return held
 
 
 def without_sharers(world: World, *, yielding: bool = True) -> World:

@@ -27,14 +27,18 @@ class Yielded:
     free: dict[str, Resources]
 
 
-def yielded(decision: Decision, world: World) -> Yielded:
-    """Return the decision with the stops of opportunistic jobs that it needs. O(nodes + jobs)."""
+def yielded(decision: Decision, world: World, passing: Mapping[str, Resources]) -> Yielded:
+    """Return the decision with the stops of opportunistic jobs that it needs. O(nodes + jobs).
+
+    Nobody stops for what is `passing`, by node name: what will be free in a moment, and foreign pods in flight that
+    count on each node where they may land. If one lands where it is in the way, somebody stops then."""
     free = free_by_node(after_stops(world))
     takers = _takers(decision, world, free)
     for taker in takers:
         if taker.is_new:
             add(free, taker.shares, -1)
-    short = {node: amount for node, amount in free.items() if _is_short(amount)}
+    calm = {node: amount + passing.get(node, NOTHING) for node, amount in free.items()}
+    short = {node: amount for node, amount in calm.items() if _is_short(amount)}
     stops: dict[JobId, Stop] = {}
     for node, by in _needy(takers, short):
         for job in sorted(_holders(world.jobs, node), key=_youth):

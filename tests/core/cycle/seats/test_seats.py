@@ -10,11 +10,13 @@ from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, Node, Phase, WaitCode, World
 from coda.model.decision import Stop, StopCause
 from coda.model.job import JobId, SharingWish, Wish, WriteTrouble
+from coda.placements.filter_rules import InFlight
 from coda.policy import PolicyConfig
 from tests.builders import (
     job,
     node,
     opportunistic,
+    planned,
     quota,
     resources,
     running,
@@ -87,6 +89,13 @@ def test_where_another_job_has_a_whole_gpu_nobody_knows_which_so_no_seat_is_give
     assert codes(result) == {"team/a": WaitCode.GPUS_NOT_KNOWN}
     elsewhere = cycle(world([seat_node("n1", gpus=8), seat_node("n2")], [whole, rider("a")]))
     assert places(elsewhere) == {"team/a": (("n2", 0),)}
+
+
+def test_a_stopped_job_keeps_its_whole_gpu_from_seats_until_its_pods_are_gone() -> None:
+    leaves = stopping(running(job("whole", gpus=1), "n1"))
+    result = cycle(world([seat_node("n1")], [leaves, rider("a")], leaving={"n1": leaves.request}))
+    assert (places(result), codes(result)) == ({}, {"team/a": WaitCode.GPUS_NOT_KNOWN})
+    assert places(cycle(world([seat_node("n1")], [rider("a")]))) == {"team/a": (("n1", 0),)}
 
 
 def test_a_seat_that_a_stranger_has_closes_its_gpu() -> None:
@@ -207,6 +216,15 @@ def test_a_guaranteed_job_starts_where_opportunistic_ones_are_as_if_they_were_no
     assert codes(result) == {"team/waits": WaitCode.GPUS_NOT_KNOWN}
 
 
+def test_a_taken_seat_makes_no_node_better_or_worse_for_others() -> None:
+    """Seats are no free capacity that a job with GPUs of its own could use."""
+    nodes = [seat_node("n1", gpus=2), seat_node("n2", gpus=2)]
+    asks = job("asks", gpus=0, cores=1)
+    sitting = [seated(rider(f"s{number}"), place) for number, place in enumerate([("n1", 0), ("n2", 0), ("n2", 1)])]
+    (alone,) = cycle(world(nodes, [asks])).decision.starts
+    assert cycle(world(nodes, [asks, *sitting])).decision.starts == (alone,)
+
+
 def test_nobody_stops_where_all_fit() -> None:
     result = cycle(world([seat_node("n1")], [seated(rider("a"), ("n1", 0)), job("first")]))
     assert [start.job for start in result.decision.starts] == ["team/first"]
@@ -227,6 +245,24 @@ def test_what_a_stopped_one_leaves_is_for_whom_it_stopped() -> None:
     first = world([seat_node("n1")], [leaves, job("first", cores=20)], leaving={"n1": leaves.request})
     result = cycle(first)
     assert ([start.job for start in result.decision.starts], result.decision.stops) == (["team/first"], ())
+
+
+def test_nobody_stops_for_foreign_pods_that_may_land_elsewhere() -> None:
+    """The pod counts on both nodes. It is in the way of nobody on n2, and on n1 once it is there."""
+    nodes = [seat_node("n1", cores=8), seat_node("n2", cores=8)]
+    sits, first = seated(rider("a", cores=4), ("n1", 0)), planned(job("first", gpus=0, cores=4), "n1")
+    request = resources(cores=3, pods=1)
+    there = CycleSnapshot(world=world(nodes, [sits, first]), epoch=1, now_s=1.0)
+
+    def stopped(snapshot: CycleSnapshot) -> list[str]:
+        return [stop.job for stop in run_cycle(snapshot, ON, CycleCache()).decision.stops]
+
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=None),))) == []
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=("n1", "n2")),))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], in_flight={"n1": request}))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], foreign={"n2": request}))) == []
+    assert stopped(replace(there, world=world(nodes, [sits, first], foreign={"n1": request}))) == [sits.id]
+    assert stopped(replace(there, foreign=(InFlight(uid="p", request=request, nodes=("n1",)),))) == [sits.id]
 
 
 @pytest.mark.parametrize("change", ["unbound", "unwritable", "committed"])
