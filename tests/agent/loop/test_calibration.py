@@ -28,7 +28,7 @@ async def test_idle_nodes_are_not_all_measured_at_once(make_rig: MakeRig, monkey
         return ("the node is busy",)
 
     monkeypatch.setattr(rig.agent, "calibrate", refuses)
-    step_s = 300.0
+    step_s = 300
     firsts = []
     for _ in range(12):
         rig.loop._calibrate_at_s = None
