@@ -134,7 +134,7 @@ void pace(const struct runtime *r, void *stream) {
   pthread_mutex_lock(&p->lock);
   if (p->chunk == 0) choose_chunk(p);
   if (p->since_ns == 0) p->since_ns = now_ns();
-  if (share > 0 && p->unpaced > 0) p->unpaced--;
+  if (share > 0 && p->unpaced > 0) p->unpaced--, p->count = 0, p->since_ns = now_ns(); /* of no chunk: never paid for */
   else if (share == 0 || p->count >= p->chunk) end_chunk(p, r, stream, share);
   p->count++;
   pthread_mutex_unlock(&p->lock);

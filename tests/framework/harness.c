@@ -16,6 +16,7 @@ int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemGetInfo(size_t *, size
 int cudaGetLastError(void), cudaPeekAtLastError(void), cudaDeviceSynchronize(void), cudaStreamSynchronize(void *);
 int cudaLaunchKernel(const void *, Dim3, Dim3, void **, size_t, void *), cudaMemset(void *, int, size_t);
 int cudaLaunchKernelExC(const void *, const void *, void **);
+int cudaEventCreate(void **), cudaStreamWaitEvent(void *, void *, unsigned);
 int cudaStreamCreate(void **), cudaStreamBeginCapture(void *, int), cudaStreamEndCapture(void *, void **);
 
 #define MIB ((size_t)1 << 20)
@@ -184,6 +185,22 @@ static void endless_kernel(void) {
   CHECK(stat(0, CODA_STALLS) == 10); /* five, 256 launches, five, and the first of 512 launches */
 }
 
+/* The same after kernels that ended: the launches that nobody waited for make the next wait no longer. */
+static void late_endless_kernel(void) {
+  void *never;
+  coda_pace(0, 500, 0, 5000000, 0, 1000);
+  for (int i = 0; i < 8; i++) kernel();
+  CHECK(stat(0, CODA_STALLS) == 0 && cudaEventCreate(&never) == 0);
+  *(uint64_t *)never = UINT64_MAX / 2; /* when the make-believe runtime has it done */
+  CHECK(cudaStreamWaitEvent(NULL, never, 0) == 0);
+  for (int i = 0; i < 200; i++) kernel();
+  CHECK(stat(0, CODA_STALLS) > 0);
+  uint64_t before = stat(0, CODA_STALLS);
+  double began = seconds();
+  while (stat(0, CODA_STALLS) == before) kernel();
+  CHECK(seconds() - began < 60); /* each kernel takes 0.05 s: 8 times 256 of them would be 102 s */
+}
+
 /* While one thread records a graph, others are paced and host memory goes back, and the graph is whole. */
 static void *paced_and_tidied(void *unused) {
   for (int i = 0; i < 3; i++) kernel();
@@ -261,6 +278,7 @@ int main(int count, char **words) {
   else if (!strcmp(what, "host_exhausted")) host_exhausted();
   else if (!strcmp(what, "capture")) capture();
   else if (!strcmp(what, "endless_kernel")) endless_kernel();
+  else if (!strcmp(what, "late_endless_kernel")) late_endless_kernel();
   else if (!strcmp(what, "speed")) return speed(atoi(words[2])), 0;
   else if (!strcmp(what, "long_kernels")) return long_kernels(atoi(words[2])), 0;
   else return fprintf(stderr, "unknown: %s\n", what), 2;

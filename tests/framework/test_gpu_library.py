@@ -123,3 +123,4 @@ def test_a_kernel_that_waits_for_a_later_one_holds_the_program_up_a_few_times(
     """Each launch would else wait in vain."""
     program = Program(tmp_path, None, library)
     assert program.says("endless_kernel", gpus=GpuFile(path=tmp_path / "gpu", kernel_us=3_600_000_000)) == "ok"
+    assert program.says("late_endless_kernel", gpus=GpuFile(path=tmp_path / "late", kernel_us=50_000)) == "ok"
