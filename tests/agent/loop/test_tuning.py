@@ -14,6 +14,7 @@ from coda_lab.emulators.nvml import Process
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
 from tests.core.allocator.curves import MODELS, SYNERGY, Curve, fewest_best, interpolated, linear_then_drop, model_curve
+from tests.lengths import LONG
 
 WINDOW_S = 30  # where the length of windows is not what is tested
 
@@ -40,7 +41,7 @@ async def test_eight_jobs_of_eight_models_are_tuned_as_in_table_ii(make_rig: Mak
     assert found == {model.name: (model.optimum, model.steps) for model in MODELS}
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.03])
+@pytest.mark.parametrize("noise", [0.01, 0.03] if LONG else [0.03])
 async def test_under_noise_the_eight_models_are_tuned_within_one_core(make_rig: MakeRig, noise: float) -> None:
     found = await found_on(make_rig(), {model.name: (model_curve(model), model.start) for model in MODELS}, noise)
     assert {name: cores for name, (cores, _) in found.items()} == {
@@ -48,7 +49,7 @@ async def test_under_noise_the_eight_models_are_tuned_within_one_core(make_rig: 
     }
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.03] if LONG else [0.03])
 async def test_synergys_curves_are_tuned_within_one_core(make_rig: MakeRig, noise: float) -> None:
     curves = {name: interpolated(points) for name, points in SYNERGY.items()}
     starts = {model.name: model.start for model in MODELS}
