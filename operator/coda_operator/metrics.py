@@ -247,7 +247,7 @@ class CpuHistoryMetrics:
         )
 
     def show_waiting(self, waiting: Callable[[], int], lost: Callable[[], int]) -> None:
-        """Report at each scrape how many records wait in this process, and for how many there was no place."""
+        """Report at each scrape how many records wait in this process, and how many it dropped."""
         Gauge(
             "coda_operator_history_cpu_jobs_waiting",
             "CPU jobs that ended and wait for the store in this process",
@@ -255,7 +255,7 @@ class CpuHistoryMetrics:
         ).set_function(lambda: float(waiting()))
         Gauge(
             "coda_operator_history_cpu_jobs_lost",
-            "CPU jobs whose records this process lost because too many waited",
+            "CPU jobs whose records this process dropped unstored",
             registry=self._registry,
         ).set_function(lambda: float(lost()))
 

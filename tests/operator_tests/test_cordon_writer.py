@@ -175,6 +175,12 @@ async def test_a_profile_that_comes_late_or_again_changes_no_time() -> None:
         api.change(f"{PROFILES_PATH}/n1", lambda profile: profile.update(status=status))
         await asyncio.sleep(1)
         assert [*running.cluster.agents.xids()] == [before]
+        again = [entry | {"firstTime": entry["time"], "time": status["time"]} for entry in first]
+        api.change(f"{PROFILES_PATH}/n1", lambda profile: profile["status"].update(xids=again))
+        await asyncio.sleep(1)
+        (repeated,) = running.cluster.agents.xids()
+        assert repeated.first_s == before.first_s
+        assert repeated.time_s > before.time_s + 50
 
 
 async def test_time_ends_it_and_a_new_leader_decides_the_same() -> None:

@@ -9,7 +9,7 @@ from coda.errors import InvalidInput
 from coda.wording import moment_text
 from coda_cli.doctor.finding import Finding, Level
 from coda_cli.doctor.seen import Seen
-from coda_kube.failures.node_failures import node_failure_from_json, node_runs_from_json
+from coda_kube.failures.node_failures import NodeFailures
 from coda_kube.failures.node_xids import came_s, watches_xids, xids_from_json
 from coda_kube.objects.names import ANNOTATION_CLEARED, GPU
 from coda_kube.objects.quantities import seconds_from_time
@@ -19,7 +19,9 @@ def suspect_gpus(seen: Seen) -> Iterator[Finding]:
     """Yield one finding for each cordoned node; none where jobs or nodes cannot be read."""
     if seen.jobs is None or seen.nodes is None:
         return
-    failures = [failure for job in seen.jobs if (failure := node_failure_from_json(job)) is not None]
+    known = NodeFailures()
+    for job in seen.jobs:
+        known.see(job, seen.now_s)
     cleared_s: dict[str, float] = {}
     for node in seen.nodes:
         text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED)
@@ -30,9 +32,9 @@ def suspect_gpus(seen: Seen) -> Iterator[Finding]:
     nodes = sum(1 for node in seen.nodes if GPU in ((node.get("status") or {}).get("allocatable") or {}))
     profiles = seen.profiles or ()
     evidence = NodeEvidence(
-        failures=failures,
+        failures=known.all(),
         xids=[one for profile in profiles for one in xids_from_json(profile, came_s(profile, seen.now_s))],
-        runs=[run for job in seen.jobs for run in node_runs_from_json(job)],
+        runs=known.runs(),
         watched=frozenset(profile["metadata"]["name"] for profile in profiles if watches_xids(profile)),
         cleared_s=cleared_s,
     )

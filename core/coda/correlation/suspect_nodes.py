@@ -57,11 +57,13 @@ class NodeFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeXid:
-    """An Xid that the node's agent saw. `pods`: uids of those that had the GPU."""
+    """An Xid that the node's agent saw: when for the first time, and when last. `pods`: uids of those that had the
+    GPU."""
 
     node: str
     gpu: str
     xid: int
+    first_s: float
     time_s: float
     pods: tuple[str, ...] = ()
 
@@ -135,7 +137,11 @@ def suspect_nodes(
     by_node: dict[str, Cordon] = {}
     for node in sorted(open_failures.keys() | open_xids.keys()):
         mine = open_failures.get(node, [])
-        found = [*_by_xids(open_xids.get(node, []), cordon_s), *_by_failures(mine, node in evidence.watched, cordon_s)]
+        trusted_s = max(absolved_s.get(node, 0.0), evidence.cleared_s.get(node, 0.0))
+        found = [
+            *_by_xids(open_xids.get(node, []), trusted_s, cordon_s),
+            *_by_failures(mine, node in evidence.watched, cordon_s),
+        ]
         if found:
             by_node[node] = max(found, key=lambda one: (one.until_s > now_s, one.seen, one.until_s, one.why))
 
@@ -154,6 +160,15 @@ def suspect_nodes(
     return NodeVerdict(cordons=tuple(in_force), probation=over, ended=_ended(failures, xids, in_force, cordon_s))
 
 
+def telling_runs(runs: Iterable[NodeRun], run: NodeRun) -> tuple[NodeRun, ...]:
+    """Return the runs of one node that may still prove something, with a further one.
+
+    One that began no later than another and lasted no longer proves nothing more. O(runs)."""
+    if any(_says_all_of(other, run) for other in runs):
+        return tuple(runs)
+    return (*(other for other in runs if not _says_all_of(run, other)), run)
+
+
 def most_cordons(nodes: int, share: float = SHARE) -> int:
     """Return how many nodes of a pool may be cordoned at once: at least one, but never the only node."""
     return min(MOST_NODES, max(1, int(nodes * share))) if nodes > 1 and share > 0 else 0
@@ -170,6 +185,10 @@ def _is_hard(xid: int | None) -> bool:
 
 def _cordons_alone(xid: int) -> bool:
     return kind_of(xid) is XidKind.HARDWARE and xid not in _ONCE_IS_LITTLE
+
+
+def _says_all_of(run: NodeRun, other: NodeRun) -> bool:
+    return run.began_s >= other.began_s and run.ended_s - run.began_s >= other.ended_s - other.began_s
 
 
 def _absolved_s(runs: Iterable[NodeRun], cordon_s: float) -> Mapping[str, float]:
@@ -191,12 +210,15 @@ def _counts(
     return is_fresh and not absolved_s.get(node, 0.0) >= time_s + wait_s
 
 
-def _by_xids(xids: Iterable[NodeXid], cordon_s: float) -> Iterator[Cordon]:
+def _by_xids(xids: Iterable[NodeXid], trusted_s: float, cordon_s: float) -> Iterator[Cordon]:
+    """Yield the cordon of one node. An Xid that comes again and again is as old as the first one since it was trusted:
+    nodes that repeat one would else take each other's place in the share."""
     ordered = sorted(xids, key=lambda one: (one.time_s, one.gpu, one.xid))
     if ordered:
-        first, last = ordered[0], ordered[-1]
+        last = ordered[-1]
+        since_s = min(max(one.first_s, trusted_s) for one in ordered)
         why = f"its agent saw {xid_text(SeenXid(last.xid, last.gpu))}"
-        yield Cordon(node=last.node, why=why, seen=True, since_s=first.time_s, until_s=last.time_s + cordon_s)
+        yield Cordon(node=last.node, why=why, seen=True, since_s=since_s, until_s=last.time_s + cordon_s)
 
 
 def _by_failures(failures: Iterable[NodeFailure], watched: bool, cordon_s: float) -> Iterator[Cordon]:

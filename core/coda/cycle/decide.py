@@ -69,7 +69,7 @@ def decide(
     hold = PromiseHold(index, kept)
     with hold:
         this.start_in_order()
-        this.return_lent_gpus(book, hold.kept_nodes)
+        this.return_lent_gpus(book, hold)
     if kept is not None:
         this.start_in_between(kept, hold, book)
         hold.count_idle()

@@ -9,8 +9,9 @@ from coda.cache.gang_class import GangClass, QueuedJob
 from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Stop, WaitCode, WaitReason
-from coda.model.job import JobId, StopCause
-from coda.nodes.node_search import EligibleNodes
+from coda.model.job import Job, JobId, StopCause
+from coda.nodes.node_groups import NodeGroups
+from coda.promises.hold import PromiseHold
 from coda.tenants import FairShareMemory, TenantLedger
 from coda.tenants.fair_share import LentGangs, Takings, lent_gangs
 from coda.tenants.memory import key_of_stop
@@ -18,39 +19,37 @@ from coda.wording import clock_text, counted, numbers_of
 
 
 class LentGpus:
-    """The lent GPUs of one cycle; made when it begins, before anything is kept or starts. O(nodes).
+    """The lent GPUs of one cycle, once everything has started that can. `hold`: nobody is stopped on nodes that it
+    keeps, and what it keeps is for one job only.
 
     `reasons`: why owners wait for them. `notes`: why nobody stops for them, by class. `wake_s`: when time alone lets
     somebody stop."""
 
     def __init__(self, index: WorldIndex, ledger: TenantLedger, now_s: float) -> None:
+        self.hold = PromiseHold(index, None)
         self._index = index
         self._ledger = ledger
         self._config = index.config.fair_share
-        self.safe_nodes: frozenset[str] = frozenset()  # nobody is stopped there: they are kept for another job
         self._now_s = now_s
         self._candidates: LentGangs | None = None
         self.reasons: dict[JobId, WaitReason] = {}
         self.wake_s: float | None = None
         self.notes: dict[GangClass, str] = {}
-        capacity = index.capacity
-        self._idle = [max(0, capacity.amounts[amount].gpus) for amount in capacity.free_amounts]  # by node
-        self._use: dict[tuple[int, int], tuple[int, int]] = {}  # by nodes and GPUs of a rank: usable, and in use
-        self._starts = 0  # seen so far
-        self._counted: set[JobId] = set()  # the jobs that started since, and are not idle GPUs any more
+        self._use: dict[tuple[int, int, bool], tuple[int, int]] = {}  # of a kind of rank: usable, and in use
 
     def is_due(self, queued: QueuedJob) -> bool:
         """True if so many of the GPUs that the job could use are in use that gangs may stop for it. O(nodes) for the
         first job of each kind.
 
-        GPUs count as in use if no rank of the job can have them: they are the rest of a node. If a limit of its tenant
-        is reached, no idle GPU is for the job. A note says why nobody stops."""
+        GPUs count as in use if no rank of the job can have them: they are the rest of a node, or kept for another job.
+        Nodes that it may not use, for one because it avoids them, do not count at all. If a limit of its tenant is
+        reached, no idle GPU is for the job. A note says why nobody stops."""
         from_use, job, gang_class = self._config.from_use, queued.job, queued.gang_class
         if from_use is None:
             return False
         if self._ledger.shortage(job) is not None:
             return bool(self._ledger.lacking(job))  # else what stops already leaves enough
-        usable, used = self._use_for(job.request.gpus, self._index.rank_class(gang_class).eligible)
+        usable, used = self._use_for(job, self._index.rank_class(gang_class).groups)
         if usable > 0 and used >= from_use * usable:
             return True
         if usable > 0:
@@ -60,32 +59,19 @@ class LentGpus:
             )
         return False
 
-    def _use_for(self, rank_gpus: int, eligible: EligibleNodes) -> tuple[int, int]:
-        """Return the GPUs of these nodes, and how many of them a rank with so many cannot have. O(nodes), once."""
-        self._count_starts()
-        key = (id(eligible), rank_gpus)
+    def _use_for(self, job: Job, groups: NodeGroups) -> tuple[int, int]:
+        """Return the GPUs of these nodes, and how many of them a rank of the job cannot have. O(nodes), once."""
+        own, rank_gpus, capacity = self.hold.free_for(job.id), job.request.gpus, self._index.capacity
+        key = (id(groups), rank_gpus, bool(own))
         if key not in self._use:
             usable = used = 0
-            for number in eligible.accepting:
-                gpus, idle = self._index.capacity.nodes[number].allocatable.gpus, self._idle[number]
+            for number in groups.amount_by_node:
+                gpus = capacity.nodes[number].allocatable.gpus
+                idle = max(0, (own[number] if number in own else capacity.free(number)).gpus)
                 usable += gpus
                 used += gpus - idle + idle % rank_gpus
             self._use[key] = (usable, used)
         return self._use[key]
-
-    def _count_starts(self) -> None:
-        if len(self._index.started()) == self._starts:
-            return
-        self._starts = len(self._index.started())
-        for started in self._index.started():
-            holding = self._index.holdings.of(started)
-            if holding is None or started in self._counted:
-                continue
-            self._counted.add(started)
-            self._use.clear()
-            for node in holding.nodes:
-                number = self._index.capacity.number_by_name[node]
-                self._idle[number] = max(0, self._idle[number] - holding.job.request.gpus)
 
     def owed(self) -> list[QueuedJob]:
         """Return the first job of each class that still waits for GPUs its tenant owns, in order.
@@ -109,9 +95,9 @@ class LentGpus:
         if self._candidates is None:
             self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
         job, (ready, later) = queued.job, self._candidates
-        if self.safe_nodes:
-            ready = [runner for runner in ready if self.safe_nodes.isdisjoint(runner[1])]
-            later = [one for one in later if self.safe_nodes.isdisjoint(one[2])]
+        if safe_nodes := self.hold.kept_nodes:
+            ready = [runner for runner in ready if safe_nodes.isdisjoint(runner[1])]
+            later = [one for one in later if safe_nodes.isdisjoint(one[2])]
         rank_class = self._index.rank_class(queued.gang_class)
         takings = Takings(self._ledger, job, owns=True)
         stops = stopped_in_turn(ready, job, rank_class, takings, StopCause.FAIR_SHARE)

@@ -78,13 +78,13 @@ class CycleStarts:
         """What the reasons of single classes say besides."""
         return {} if self._lent is None else self._lent.notes
 
-    def return_lent_gpus(self, book: PromiseBook, safe_nodes: frozenset[str]) -> None:
+    def return_lent_gpus(self, book: PromiseBook, hold: PromiseHold) -> None:
         """Stop gangs that hold lent GPUs for the first waiting job that is owed them, and then fits.
 
-        Nobody stops on `safe_nodes`."""
+        Nobody stops on nodes that are kept."""
         if self.is_over or self._lent is None:
             return
-        self._lent.safe_nodes = safe_nodes
+        self._lent.hold = hold
         for queued in self._lent.owed():
             job = queued.job
             if self._is_barred(job) or self._is_beyond_resource_quota(queued) or self._merely_prefers(queued):

@@ -98,7 +98,8 @@ def _by_words(found: Sequence[Found], ends: Sequence[End], book: RuleBook) -> Di
     for end in ends:
         said = LogLines("\n".join(end.said).encode(errors="replace"))
         known += [(replace(incident, line=None), end.rank) for incident in incidents_of(said, book)]
-    known += [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
+    coded = [(incident, end.rank) for end in ends if (incident := _incident_of_code(end, book)) is not None]
+    known += coded
     if not known:
         return _nothing_known(ends)
     highest = max(incident.kind for incident, _ in known)
@@ -109,7 +110,12 @@ def _by_words(found: Sequence[Found], ends: Sequence[End], book: RuleBook) -> Di
     if all(incident.time for incident, _ in best):
         best.sort(key=lambda entry: entry[0].time)
     incident, rank = best[0]
-    return _diagnosis(book.rules[incident.rule], incident, rank)
+    rule = book.rules[incident.rule]
+    if best[0] in coded:  # a line that says why it is that code; the two together leave no doubt
+        for shown, of in found:
+            if book.rules[shown.rule].reason is rule.reason and not shown.survived:
+                return replace(_diagnosis(book.rules[shown.rule], shown, of), explicit=True)
+    return _diagnosis(rule, incident, rank)
 
 
 def _weighed(words: Diagnosis, ends: Sequence[End]) -> Diagnosis:
@@ -151,7 +157,7 @@ def _diagnosis(rule: Rule, incident: Incident, rank: int | None) -> Diagnosis:
     return Diagnosis(
         reason=rule.reason,
         sub_reason=rule.sub_reason,
-        explicit=rule.kind in EXPLICIT,
+        explicit=rule.kind in EXPLICIT and (incident.survived or incident.kind in EXPLICIT),
         rank=incident.rank if incident.rank is not None else rank,
         line=None if incident.line is None else incident.line + 1,
         evidence=masked(incident.text)[:EVIDENCE_CHARS],

@@ -27,7 +27,15 @@ _UNWELL: Final = re.compile(
 )
 _LAST_LINES: Final = 2000  # of a log in which progress and ordinary lines are counted
 _SURE: Final = 12  # a rule of this weight is believed in any line; others need a traceback or a word for an error
-_SURE_WARNING: Final = 20  # a warning decides from this weight on; one that is not Python's also if it says "failed"
+_SURE_WARNING: Final = 20  # a warning counts from this weight on; one that is not Python's also if it says "failed"
+_GOES_ON: Final = re.compile(
+    r"ignor(?:ed|ing)\b|skipp(?:ed|ing)\b|disabl(?:ed|ing)\b|fall(?:s|ing)? ?back|using .{1,80} instead|continuing\b"
+    r"|will (?:retry|be retried|try|continue|use|be ignored)|retry(?:ing)? in|, (?:trying|retrying|rebuilding)\b"
+    r"|using (?:the )?default|non-fatal|not fatal|harmless",
+    re.IGNORECASE,
+)
+"""What a program says of a mishap that it has dealt with."""
+_GIVES_UP: Final = re.compile(r"(?<!non-)(?<!not )\bfatal\b|stopping|exiting|abort|giving up|terminat", re.IGNORECASE)
 _FAILED: Final = re.compile("error|fail|exception|denied|refused|killed|timed out|lost", re.IGNORECASE)
 _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
@@ -165,12 +173,14 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
             if line.level not in (Severity.INFO, Severity.PYTHON) or hit.kind > Kind.CONSEQUENCE
             else Kind.NOISE
         )
+    if _is_dealt_with(line.text):
+        return Kind.NOISE
     if line.level is Severity.PYTHON:
-        return Kind.WEAK if hit.weight >= _SURE_WARNING else Kind.NOISE
+        return Kind.CONSEQUENCE if hit.weight >= _SURE_WARNING else Kind.NOISE
     if line.level is Severity.WARNING and hit.weight < _SURE_WARNING and not _FAILED.search(line.text):
         return Kind.NOISE
     if line.level in (Severity.INFO, Severity.WARNING):
-        return Kind.WEAK if hit.weight >= _SURE else Kind.NOISE
+        return Kind.CONSEQUENCE if hit.weight >= _SURE else Kind.NOISE
     if line.level is Severity.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
         return hit.kind
     if _REPORTED.match(line.text):
@@ -179,6 +189,11 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return Kind.NOISE
     sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)
     return Kind.WEAK if sure else Kind.NOISE
+
+
+def _is_dealt_with(text: str) -> bool:
+    """True if a line says that the program goes on. What was raised may only say what somebody could do."""
+    return _GOES_ON.search(text) is not None and not _GIVES_UP.search(text) and not _RAISED.match(text)
 
 
 def _is_said_by_an_error(index: int, lines: LogLines) -> bool:

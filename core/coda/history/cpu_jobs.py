@@ -12,11 +12,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from coda.model.decision import WaitCode
+
 LINE_S: Final = 3600
 """The time of one line. Our choice: reports over hours stay exact, and a Job that runs for a day has 24 lines."""
 
 NO_CAUSE: Final = "Queued"
 """The cause of a wait of which no planner said more: most pods start at once."""
+
+LACKS_CORES: Final = frozenset({WaitCode.INSUFFICIENT_CPU.value, WaitCode.HELD_BY_POLICY.value})
+"""The causes of a wait that more cores for the CPU array would end: no node has them free, or the arrays or a promise
+keep them for others.
+
+Quotas, labels, memory, and several resources at once are left out: a user who waits for these wants no more cores. So
+are causes that nobody knows."""
 
 
 class CpuEnding(Enum):
@@ -106,8 +115,8 @@ class CpuLine:
 
     @property
     def lacked_core_s(self) -> float:
-        """Core-seconds waited for a reason that the planner gave: starts that took no time are not in it."""
-        return sum(seconds for cause, seconds in self.waits if cause != NO_CAUSE) * self.cpu_m / 1000
+        """Core-seconds waited for cores, as the planner said."""
+        return sum(seconds for cause, seconds in self.waits if cause in LACKS_CORES) * self.cpu_m / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +126,7 @@ class CpuUse:
     jobs: int = 0
     core_s: float = 0.0  # held
     borrowed_core_s: float = 0.0  # of these, on borrowed cores
-    lacked_core_s: float = 0.0  # waited for
+    lacked_core_s: float = 0.0  # waited for, for want of cores
 
     @property
     def wanted_share(self) -> float:

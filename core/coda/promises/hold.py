@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from coda.cache.world_index import WorldIndex
+from coda.model.job import JobId
 from coda.model.resources import Resources
 from coda.promises.earliest_start import amount_for
 from coda.promises.reserved_nodes import Kept, LeftForOthers
@@ -38,13 +39,22 @@ class PromiseHold:
         """Put back what was kept, less what others took beside it."""
         if self._kept is None:
             return
-        free, left, free_now = self._free, self._left, self._index.capacity.free
-        self._rest = {number: free_now(number) for number in left}
-        self._index.set_free({number: free[number] - (left[number] - self._rest[number]) for number in left})
+        free = self.free_for(self._kept.job.id)
+        self._rest = {number: self._index.capacity.free(number) for number in self._left}
+        self._index.set_free(free)
         if self._index.arrays is not None:
             self._index.arrays.unprotect_nodes()
         if self._index.running is not None:
             self._index.running.safe_nodes = frozenset()
+
+    def free_for(self, job: JobId) -> dict[int, Resources]:
+        """Return what the job that nodes are kept for finds on them, while it is entered; nothing for others.
+
+        What others took beside it is gone."""
+        if self._kept is None or self._kept.job.id != job:
+            return {}
+        free_now = self._index.capacity.free
+        return {number: self._free[number] - (left - free_now(number)) for number, left in self._left.items()}
 
     def keeps_idle(self, request: Resources) -> bool:
         """True if a rank with this request fits on a kept node, and not beside what is kept there."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coda.correlation.suspect_nodes import WINDOW_S, Cordon, NodeFailure, NodeRun, is_of_node
+from coda.correlation.suspect_nodes import WINDOW_S, Cordon, NodeFailure, NodeRun, is_of_node, telling_runs
 from coda.diagnosis import Retry
 from coda.diagnosis.xids import XidKind, kind_of
 from coda.errors import InvalidInput
@@ -38,15 +38,15 @@ class NodeFailures:
 
     def __init__(self) -> None:
         self._failure_by_uid: dict[str, NodeFailure] = {}
-        self._run_by_node: dict[str, NodeRun] = {}  # that began last; it proves most
+        self._runs_by_node: dict[str, tuple[NodeRun, ...]] = {}  # a later one may be too short to prove anything
 
     def see(self, job: Item, now_s: float) -> None:
         """Remember on which node the job's last failure was, if that may be the node's fault; or where it succeeded."""
         for run in node_runs_from_json(job):
-            known = self._run_by_node.get(run.node)
-            is_newer = known is None or (run.began_s, run.ended_s) > (known.began_s, known.ended_s)
-            if is_newer and now_s - run.ended_s < WINDOW_S:
-                self._run_by_node[run.node] = run
+            known = self._runs_by_node.get(run.node, ())
+            self._runs_by_node[run.node] = tuple(
+                one for one in telling_runs(known, run) if now_s - one.ended_s < WINDOW_S
+            )
         failure = node_failure_from_json(job)
         self._failure_by_uid.pop(job["metadata"]["uid"], None)
         if failure is None or now_s - failure.time_s >= WINDOW_S:
@@ -63,15 +63,15 @@ class NodeFailures:
     def forget_all(self) -> None:
         """Forget every job: they are listed again."""
         self._failure_by_uid.clear()
-        self._run_by_node.clear()
+        self._runs_by_node.clear()
 
     def all(self) -> Iterable[NodeFailure]:
         """Return every failure that is remembered."""
         return tuple(self._failure_by_uid.values())
 
     def runs(self) -> Iterable[NodeRun]:
-        """Return of each node the run that began last and succeeded. A deleted job's still counts."""
-        return tuple(self._run_by_node.values())
+        """Return of each node the runs that succeeded and may prove something. A deleted job's still count."""
+        return tuple(run for runs in self._runs_by_node.values() for run in runs)
 
 
 def node_failure_from_json(job: Item) -> NodeFailure | None:

@@ -36,11 +36,14 @@ def xids_from_json(profile: Item, written_s: float) -> tuple[NodeXid, ...]:
     status, found = profile.get("status") or {}, []
     for entry in (status.get("xids") or ())[:MOST]:
         try:
-            age_s = max(0.0, seconds_from_time(status.get("time")) - seconds_from_time(entry["time"]))
+            time_s = seconds_from_time(entry["time"])
+            age_s = max(0.0, seconds_from_time(status.get("time")) - time_s)
+            repeated_s = max(0.0, time_s - (seconds_from_time(entry.get("firstTime")) or time_s))
             one = NodeXid(
                 node=str(profile["metadata"]["name"]),
                 gpu=str(entry["gpu"]),
                 xid=int(entry["xid"]),
+                first_s=written_s - age_s - repeated_s,
                 time_s=written_s - age_s,
                 pods=tuple(str(uid) for uid in entry.get("podUIDs") or ()),
             )

@@ -1,7 +1,8 @@
 """Watches the CPU jobs of the cluster, and keeps a record of each that ended until it is stored.
 
-Every replica watches. The one that leads writes; the others keep what ended lately, so that a fail-over loses nothing
-that one of them saw. A pod that ends and goes while no replica watches is in no record.
+Every replica watches. The one that leads writes; the others keep what ended in the last hours, so that a fail-over
+loses nothing that one of them saw, also while the store is away. A pod that ends and goes while no replica watches is
+in no record.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from coda_operator.cpu_history.ended_pod import SeenPod, finished_cpu_job, seen_
 
 QUERY: Final = {"fieldSelector": f"spec.schedulerName={SCHEDULER}", "labelSelector": f"!{LABEL_JOB_UID}"}
 
-KEPT_S: Final = 600.0
-"""A replica that does not lead keeps the record of a pod that has gone for so long: a fail-over takes 15 s, and one
-with an operator that is started elsewhere minutes. Our choice."""
+KEPT_S: Final = 12 * 3600.0
+"""A replica that does not lead keeps the record of a pod for so long: whoever leads may not have stored it, if the
+store is away, and may be gone. Our choice: a night."""
 
 MOST_PENDING: Final = 50_000
-"""Records that wait in the process, 25 MB; the oldest are lost beyond that. Our choice: an hour of a busy cluster."""
+"""Records that are kept in the process, 25 MB; beyond that the oldest go. Our choice: an hour of a busy cluster."""
 
 
 class CpuPodWatch:
@@ -39,7 +40,8 @@ class CpuPodWatch:
         self._ended_s: dict[str, float] = {}  # of these, those that have ended, by key
         self._pending: dict[str, FinishedCpuJob] = {}  # by uid
         self._leads = False
-        self.lost = 0  # records for which there was no place
+        self._unstored: set[str] = set()  # uids of those that came, or waited, while this replica led
+        self.lost = 0  # of these, those that were dropped
         self.has_news = asyncio.Event()
         self.cache = WatchCache(client, "/api/v1/pods", listener=self._on_pod, query=QUERY, held_part=metadata_only)
 
@@ -49,16 +51,16 @@ class CpuPodWatch:
 
     def begin_term(self) -> None:
         """From now on this replica writes. Every pod that exists and has ended is told again: each counts once."""
-        self._forget_old()  # whoever led has stored them
+        self._forget_old()  # another may have counted them, and forgotten that by now
         self._leads = True
         for key, ended_s in self._ended_s.items():
             self._add(finished_cpu_job(self._seen[key], ended_s))
+        self._unstored.update(self._pending)
         self.has_news.set()
 
     def end_term(self) -> None:
-        """Another replica writes now. What is not stored yet is kept for a while."""
+        """Another replica writes now. What is not stored yet is kept for a while, and tried again if this one leads."""
         self._leads = False
-        self._forget_old()
 
     def pending(self, most: int) -> list[FinishedCpuJob]:
         """Return records that wait, the oldest first."""
@@ -66,12 +68,13 @@ class CpuPodWatch:
 
     @property
     def waiting(self) -> int:
-        """How many records wait."""
-        return len(self._pending)
+        """How many records wait to be stored; of a replica that does not lead, those that it could not store."""
+        return len(self._pending) if self._leads else len(self._unstored)
 
     def settle(self, uid: str) -> None:
         """The record is stored, or never will be."""
         self._pending.pop(uid, None)
+        self._unstored.discard(uid)
 
     def existing(self) -> frozenset[str]:
         """The uids of all pods that exist."""
@@ -109,13 +112,20 @@ class CpuPodWatch:
         if not self._leads:
             self._forget_old()
         if len(self._pending) >= MOST_PENDING:
-            del self._pending[next(iter(self._pending))]
-            self.lost += 1
+            self._drop(next(iter(self._pending)))
         self._pending[job.uid] = job
+        if self._leads:
+            self._unstored.add(job.uid)
         self.has_news.set()
 
     def _forget_old(self) -> None:
         """The oldest come first, but for clocks that were set."""
         since_s = self._clock() - KEPT_S
         while self._pending and (first := next(iter(self._pending.values()))).ended_s < since_s:
-            del self._pending[first.uid]
+            self._drop(first.uid)
+
+    def _drop(self, uid: str) -> None:
+        del self._pending[uid]
+        if uid in self._unstored:
+            self._unstored.discard(uid)
+            self.lost += 1

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from coda.errors import Outage
 from coda.history.cpu_jobs import FinishedCpuJob
-from coda_operator.cpu_history.pod_watch import CpuPodWatch
+from coda_operator.cpu_history.pod_watch import KEPT_S, CpuPodWatch
 from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, RecordRefused
 from coda_operator.metrics import CpuHistoryMetrics
 
@@ -22,8 +22,8 @@ BATCH: Final = 500
 COLLECT_S: Final = 1.0
 """After a pod has ended, so that the pods of a Job that end together are one transaction. Our choice."""
 TIDY_EVERY_S: Final = 600.0
-COUNTED_S: Final = 1800.0
-"""A pod that is gone stays counted for so long: three times what another replica may tell of it again."""
+COUNTED_S: Final = 2 * KEPT_S
+"""A pod that is gone stays counted for so long: twice what another replica may tell of it again."""
 
 
 class Target(Protocol):
@@ -92,14 +92,14 @@ class CpuRecorder:
             await asyncio.sleep(COLLECT_S)
 
     async def _step(self) -> float | None:
-        """Write one batch, or tidy up if it is time. Returns in how many seconds to go on; None: when there is news."""
+        """Write one batch, and tidy up if it is time. Returns in how many seconds to go on; None: at the next news."""
         try:
             if not self._is_open:
                 await self._opened()
                 self._is_open = True
             if batch := self._watch.pending(BATCH):
                 await self._write(batch)
-            elif self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
+            if self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
                 await self._tidy()
         except Outage as error:
             delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))

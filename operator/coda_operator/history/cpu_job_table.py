@@ -1,7 +1,7 @@
 """The CPU jobs that ended, in the store: lines of pods that are alike, each pod counted once.
 
-Which pods are counted is kept as long as somebody may tell of them again: while they are in the API server, and half
-an hour. So the table of lines grows with owners and hours, and the table of counted pods with the pods that exist.
+Which pods are counted is kept as long as somebody may tell of them again: while they are in the API server, and a
+day. So the table of lines grows with owners and hours, and the table of counted pods with the pods of a day.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, case, delete, func, inspect, literal, select, tuple_
+from sqlalchemy import Connection, Engine, delete, func, inspect, literal, select, tuple_
 
-from coda.history.cpu_jobs import NO_CAUSE, CpuEnding, CpuLine, CpuUse, FinishedCpuJob, cpu_lines
+from coda.history.cpu_jobs import LACKS_CORES, CpuEnding, CpuLine, CpuUse, FinishedCpuJob, cpu_lines
 from coda_operator.history.tables import COUNTED_CPU_JOBS, FINISHED_CPU_JOB_WAITS, FINISHED_CPU_JOBS
 
 BATCH: Final = 500
@@ -94,8 +94,9 @@ class CpuJobTable:
         cores = _LINES.c.cpu_m / 1000.0
         held = func.sum(_LINES.c.held_s * cores)
         sums = select(func.sum(_LINES.c.jobs), held, func.sum(_LINES.c.borrowed_s * cores)).where(within)
-        of_a_cause = case((_WAITS.c.cause == NO_CAUSE, 0.0), else_=_WAITS.c.seconds * cores)
-        waited = select(func.sum(of_a_cause)).join_from(_WAITS, _LINES, _WAITS.c.line == _LINES.c.line).where(within)
+        for_cores = within & _WAITS.c.cause.in_(sorted(LACKS_CORES))
+        lacked = select(func.sum(_WAITS.c.seconds * cores))
+        waited = lacked.join_from(_WAITS, _LINES, _WAITS.c.line == _LINES.c.line).where(for_cores)
         with self._errors(), self._engine.connect() as connection:
             jobs, core_s, borrowed_core_s = connection.execute(sums).one()
             lacked_core_s = connection.execute(waited).scalar_one()

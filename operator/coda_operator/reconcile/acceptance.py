@@ -18,7 +18,7 @@ from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, terms_with_volumes
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_to_wait
-from coda_operator.reconcile.pod_spec import probe_pod
+from coda_operator.reconcile.pod_spec import is_opportunistic, probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
@@ -86,6 +86,8 @@ class Acceptor:
         if isinstance(volumes, NotAdmitted):
             return volumes
         request = request_from_pod(admitted, cores=cores)
+        if is_opportunistic(asked):  # no quota counts the GPU of its seat, and each rank has one
+            request["resources"][GPU] = str(asked["spec"]["gpusPerReplica"])
         return request | {"nodeSelectorTerms": terms_with_volumes(request["nodeSelectorTerms"], volumes)}
 
     async def _volumes(self, job: JobRecord, claims: Iterable[str]) -> list[Json] | NotAdmitted:

@@ -11,6 +11,7 @@ from typing import Any
 
 from coda.allocator.memory_growth import RankMemory
 from coda.model import Placement
+from coda.model.job import SharingWish
 from coda.model.seats import seat_name
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
@@ -49,8 +50,12 @@ _NODE_TROUBLE = tuple(
 
 
 def probe_pod(job: Job, *, attempt: int, cores: int, memory: RankMemory | None = None) -> Json:
-    """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name."""
+    """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name.
+
+    That of an opportunistic job has no GPU, and no seat: nobody knows yet on which GPU."""
     pod = _pod(job, attempt=attempt, rank=0, cores=cores, memory=memory)
+    if is_opportunistic(job):
+        pod["spec"]["containers"] = _without_gpu(pod["spec"]["containers"], {})
     pod["metadata"]["generateName"] = f"{job['metadata']['name']}-"
     return pod
 
@@ -59,13 +64,18 @@ def rank_pod(job: Job, placement: Placement, rank: int, memory: RankMemory | Non
     """Return the pod of `rank`, pinned to the node of its placement. `memory`: grown after one was killed for it."""
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica, memory=memory)
     if placement.gpus:
-        pod["spec"]["containers"] = _seated(pod["spec"]["containers"], placement.gpus[rank])
+        pod["spec"]["containers"] = _without_gpu(pod["spec"]["containers"], {seat_name(placement.gpus[rank]): "1"})
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
     if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1 and not placement.gpus:
         pod["metadata"]["annotations"][ANNOTATION_CORES] = AUTO
     pod["spec"]["affinity"] = pinned(pod["spec"].get("affinity") or {}, placement.nodes[rank])
     return pod
+
+
+def is_opportunistic(job: Job) -> bool:
+    """True if no rank of the job ever has a GPU of its own."""
+    return bool(job["spec"].get("serviceClass") == SharingWish.OPPORTUNISTIC.value)
 
 
 def headless_service(job: Job) -> Json:
@@ -165,10 +175,9 @@ def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) 
     return {**container, "resources": resources | amounts, "env": [*env, *more]}
 
 
-def _seated(containers: list[Json], gpu: int) -> list[Json]:
-    """Return the containers with a seat on this GPU of the node instead of GPUs of their own."""
+def _without_gpu(containers: list[Json], seat: dict[str, str]) -> list[Json]:
+    """Return the containers with a seat instead of GPUs of their own, or with nothing instead."""
     main, *others = containers
-    seat = {seat_name(gpu): "1"}
     amounts = {
         kind: {name: amount for name, amount in main["resources"][kind].items() if name != GPU} | seat
         for kind in ("requests", "limits")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from coda.correlation.suspect_nodes import NodeXid
@@ -115,8 +116,14 @@ def _key(one: NodeXid) -> tuple[str, int, tuple[str, ...]]:
 
 
 def _steady(one: NodeXid, before: NodeXid | None) -> NodeXid:
-    """Keep the time that was believed before: a profile travels now faster, now slower."""
-    return one if before is None or abs(one.time_s - before.time_s) >= JITTER_S else before
+    """Keep the times that were believed before: a profile travels now faster, now slower."""
+    if before is None:
+        return one
+    return replace(one, first_s=_kept(one.first_s, before.first_s), time_s=_kept(one.time_s, before.time_s))
+
+
+def _kept(now_s: float, before_s: float) -> float:
+    return before_s if abs(now_s - before_s) < JITTER_S else now_s
 
 
 def _read_part(profile: Json) -> Json:

@@ -47,8 +47,9 @@ def said(node: str = "n1", *, users: int = SAID_USERS, ago_s: float = 60.0, reas
     return [failed(owner, node, ago_s=ago_s, reason=reason) for owner in USERS[:users]]
 
 
-def saw(xid: int, node: str = "n1", *, ago_s: float = 60.0) -> NodeXid:
-    return NodeXid(node=node, gpu="GPU-1", xid=xid, time_s=NOW_S - ago_s)
+def saw(xid: int, node: str = "n1", *, ago_s: float = 60.0, first_ago_s: float = 0.0) -> NodeXid:
+    first_s = NOW_S - max(ago_s, first_ago_s)
+    return NodeXid(node=node, gpu="GPU-1", xid=xid, first_s=first_s, time_s=NOW_S - ago_s)
 
 
 def ran(node: str = "n1", *, began_ago_s: float, lasted_s: float = 600.0) -> NodeRun:
@@ -241,6 +242,24 @@ def test_a_single_success_between_them_parts_failures() -> None:
 def test_how_many_nodes_may_be_cordoned(nodes: int, share: float, most: int) -> None:
     assert most_cordons(nodes, share) == most
     assert most_cordons(100_000, 0.1) == MOST_NODES
+
+
+def test_nodes_that_repeat_an_xid_do_not_take_each_others_place() -> None:
+    """Each of three says it again all the time, and the share is one node: who began first stays."""
+    began_ago_s = {"n1": 3000.0, "n2": 3100.0, "n3": 2900.0}
+    for last in range(60):
+        ago_s = {"n1": float(last), "n2": float((last + 20) % 60), "n3": float((last + 40) % 60)}
+        seen = [saw(79, node, ago_s=ago_s[node], first_ago_s=began_ago_s[node]) for node in ago_s]
+        assert cordoned(*seen, nodes=10) == ["n2"]
+        assert sorted(cordoned(*seen, nodes=30)) == ["n1", "n2", "n3"]
+
+
+def test_what_came_before_a_node_was_trusted_does_not_make_its_xid_older() -> None:
+    """It repeats since long; an administrator cleared it, or a run succeeded, and then it came again."""
+    seen = [saw(79, "n1", ago_s=10, first_ago_s=9000), saw(79, "n2", ago_s=10, first_ago_s=100)]
+    assert cordoned(*seen, nodes=10) == ["n1"]
+    assert cordoned(*seen, nodes=10, n1=NOW_S - 50) == ["n2"]
+    assert cordoned(*seen, ran("n1", began_ago_s=90, lasted_s=70), nodes=10) == ["n2"]
 
 
 def test_what_is_not_in_force_is_known_by_its_time_so_that_jobs_forget_it() -> None:

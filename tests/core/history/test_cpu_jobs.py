@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,27 @@ def test_a_report_says_what_cpu_jobs_waited_for_and_gave_back() -> None:
         30.0,
         55.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "lacks_cores"),
+    [
+        ("InsufficientCPU", True),
+        ("HeldByPolicy", True),
+        ("VirtualClusterFull", False),
+        ("QuotaExceeded", False),
+        ("NoMatchingNode", False),
+        ("NeverFits", False),
+        ("InsufficientMemory", False),
+        ("InsufficientResources", False),
+        ("Queued", False),
+        ("NobodyKnows", False),
+    ],
+)
+def test_only_who_waits_for_cores_wants_them(cause: str, lacks_cores: bool) -> None:
+    """A user who waits at its own limit, or for memory, moves no division."""
+    (line,) = cpu_lines([job(1, waits=((cause, 60.0),))])
+    assert line.lacked_core_s == (120.0 if lacks_cores else 0.0)
 
 
 def test_nothing_has_no_rows() -> None:

@@ -51,7 +51,10 @@ class Table:
         return len(old)
 
     def delete_before(self, ended_s: float) -> int:
-        return 0
+        kept = [job for job in self.written if job.ended_s >= ended_s]
+        deleted = len(self.written) - len(kept)
+        self.written = kept
+        return deleted
 
 
 async def at_once(function: Callable[..., Any], *values: Any) -> Any:
@@ -61,7 +64,7 @@ async def at_once(function: Callable[..., Any], *values: Any) -> Any:
 class Replica:
     """One operator, as far as CPU jobs go."""
 
-    def __init__(self, api: FakeCluster, table: Table) -> None:
+    def __init__(self, api: FakeCluster, table: Table, *, kept_s: float = 90 * 86400.0) -> None:
         self.registry = CollectorRegistry()
         self.watch = CpuPodWatch(api, clock=clock)
         self._recorder = CpuRecorder(
@@ -69,7 +72,7 @@ class Replica:
             table,
             lambda: asyncio.sleep(0),
             CpuHistoryMetrics(self.registry),
-            kept_s=90 * 86400.0,
+            kept_s=kept_s,
             clock=clock,
             aside=at_once,
         )
@@ -86,6 +89,16 @@ class Replica:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """A term of a replica that watches."""
+        task = asyncio.create_task(self._recorder.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def count(self, name: str) -> float | None:
         return self.registry.get_sample_value(f"coda_operator_history_cpu_jobs_{name}")
@@ -183,6 +196,50 @@ async def test_while_the_store_is_away_records_wait(api: FakeCluster, table: Tab
     assert len(table.written) == 20
 
 
+@pytest.mark.parametrize("other_leads", [True, False], ids=["another one leads between", "it leads again"])
+async def test_a_change_of_leader_loses_nothing_while_the_store_is_away(
+    api: FakeCluster, table: Table, other_leads: bool
+) -> None:
+    """For hours the store is away, and pods end and go; then a Lease is lost, and the store comes back."""
+    table.is_away = True
+    first, second = Replica(api, table), Replica(api, table)
+    async with first.running(leads=False), second.running(leads=False):
+        async with first.leading():
+            for number in range(100):
+                put(api, phase("Succeeded"), f"p{number}")
+                api.remove(f"{PODS}/p{number}")
+                await asyncio.sleep(60)
+        assert first.count("waiting") == 100
+        assert second.count("waiting") == 0, "it could store none, and tried none"
+        if other_leads:
+            async with second.leading():
+                await asyncio.sleep(60)
+                table.is_away = False
+                await asyncio.sleep(600)
+        table.is_away = False
+        await asyncio.sleep(KEPT_S / 2)
+        async with first.leading():
+            await asyncio.sleep(600)
+        assert (first.count("waiting"), first.count("lost"), second.count("lost")) == (0, 0, 0)
+    assert sorted(job.uid for job in table.written) == sorted(f"uid-p{number}" for number in range(100))
+
+
+async def test_what_waits_too_long_beside_another_leader_is_lost_and_counted(api: FakeCluster, table: Table) -> None:
+    """It would count twice if the other one had stored it, and that was forgotten."""
+    replica = Replica(api, table)
+    table.is_away = True
+    async with replica.running(leads=False):
+        async with replica.leading():
+            put(api, phase("Succeeded"), "old")
+            api.remove(f"{PODS}/old")
+            await asyncio.sleep(60)
+        await asyncio.sleep(KEPT_S)
+        table.is_away = False
+        async with replica.leading():
+            await asyncio.sleep(60)
+        assert (replica.count("waiting"), replica.count("lost"), replica.count("stored_total")) == (0, 1, 0)
+
+
 async def test_what_finds_no_place_is_lost_and_counted(
     api: FakeCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,10 +275,8 @@ async def test_a_fail_over_loses_nothing_that_the_next_leader_saw(api: FakeClust
         api.remove(f"{PODS}/gone")
         put(api, phase("Succeeded"), "stays")
         await asyncio.sleep(15)
-        recorder = asyncio.create_task(second._recorder.run())
-        await asyncio.sleep(5)
-        recorder.cancel()
-        await asyncio.gather(recorder, return_exceptions=True)
+        async with second.leading():
+            await asyncio.sleep(5)
     assert sorted(job.uid for job in table.written) == ["uid-gone", "uid-stays"]
 
 
@@ -240,10 +295,8 @@ async def test_what_one_leader_has_counted_the_next_does_not_count_again(
             await asyncio.sleep(2)
             api.remove(f"{PODS}/work")
             await asyncio.sleep(later_s)
-        recorder = asyncio.create_task(second._recorder.run())
-        await asyncio.sleep(60)
-        recorder.cancel()
-        await asyncio.gather(recorder, return_exceptions=True)
+        async with second.leading():
+            await asyncio.sleep(60)
     assert len(table.written) == 1
 
 
@@ -255,3 +308,16 @@ async def test_what_is_kept_of_counted_pods_goes_with_them(api: FakeCluster, tab
         api.remove(f"{PODS}/goes")
         await asyncio.sleep(COUNTED_S + 2 * TIDY_EVERY_S)
         assert [*table.counted] == ["uid-stays"]
+
+
+async def test_a_cluster_that_is_never_idle_is_tidied_up_too(api: FakeCluster, table: Table) -> None:
+    """Pods end all the time: something waits whenever the recorder looks."""
+    kept_s = 3600.0
+    async with Replica(api, table, kept_s=kept_s).running():
+        for number in range(int((kept_s + COUNTED_S + 3 * TIDY_EVERY_S) / 120)):
+            put(api, phase("Succeeded"), f"p{number}")
+            api.remove(f"{PODS}/p{number}")
+            await asyncio.sleep(120)
+    assert min(table.counted.values()) >= clock() - COUNTED_S - 2 * TIDY_EVERY_S
+    assert min(job.ended_s for job in table.written) >= clock() - kept_s - 2 * TIDY_EVERY_S
+    assert len(table.written) >= kept_s / 120 - 1

@@ -92,6 +92,14 @@ def test_the_use_of_a_span_is_added_up(store: Store) -> None:
     assert store.cpu_use(0.0, 1.0) == CpuUse()
 
 
+def test_only_waits_for_cores_are_cores_that_were_wanted(store: Store) -> None:
+    causes = ("InsufficientCPU", "HeldByPolicy", "VirtualClusterFull", "QuotaExceeded", "InsufficientMemory", "New")
+    jobs = [job(number, controller=cause, waits=((cause, 20.0),)) for number, cause in enumerate(causes)]
+    store.cpu_jobs.write(jobs, HOUR_S)
+    lines = [*store.cpu_jobs.lines(*ALWAYS)]
+    assert store.cpu_use(*ALWAYS).lacked_core_s == sum(line.lacked_core_s for line in lines) == 80.0
+
+
 def test_two_operators_at_once_count_each_pod_once(database: URL) -> None:
     stores = [Store(database), Store(database)]
     stores[0].migrate()

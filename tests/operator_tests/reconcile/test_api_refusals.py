@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,30 @@ async def test_an_edit_that_is_not_admitted_leaves_the_accepted_request() -> Non
         refusal.clear()
         rest.plans = True
         await api.until(lambda: api.status(job).get("phase") == "Succeeded", timeout_s=60)
+
+
+async def test_an_opportunistic_job_needs_no_gpu_in_a_quota_and_an_edit_of_its_class_does() -> None:
+    api = FakeCluster()
+
+    def admit(pod: dict[str, Any]) -> None:
+        if "nvidia.com/gpu" in pod["spec"]["containers"][0]["resources"]["requests"]:
+            raise Rejected(403, "Forbidden", "exceeded quota: no-gpus, requested: requests.nvidia.com/gpu=1")
+
+    api.admit = admit
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.plans = False
+        job = api.submit(serviceClass="Opportunistic", gpusPerReplica=1)
+        await api.until(lambda: api.status(job).get("phase") == "Queued")
+        request = api.status(job)["request"]
+        assert (request["resources"]["nvidia.com/gpu"], request["quota"].get("requests.nvidia.com/gpu")) == ("1", None)
+        accepted = api.status(job)["observedGeneration"]
+        api.edit(job, serviceClass="Guaranteed")
+        await api.until(lambda: api.status(job).get("reason") == "QuotaExceeded")
+        assert api.status(job)["observedGeneration"] == accepted, "the planner knows that the edit is not accepted"
+        api.edit(job, serviceClass="Opportunistic")
+        await api.until(lambda: api.status(job)["observedGeneration"] > accepted, timeout_s=60)
+        auto = api.submit("auto", serviceClass="Auto", gpusPerReplica=1)
+        await api.until(lambda: api.status(auto).get("reason") == "QuotaExceeded")
 
 
 async def test_a_job_beyond_a_quota_is_accepted_soon_after_a_pod_of_its_namespace_ends() -> None:

@@ -178,6 +178,21 @@ def test_the_probe_is_not_pinned_and_takes_no_name() -> None:
     assert "name" not in pod["metadata"]
 
 
+def test_the_probe_of_an_opportunistic_job_asks_for_no_gpu() -> None:
+    """Else a ResourceQuota without GPUs would keep it from being accepted."""
+
+    def amounts(service_class: str) -> tuple[dict[str, str], dict[str, str]]:
+        pod = probe_pod(JOB | {"spec": JOB["spec"] | {"serviceClass": service_class}}, attempt=1, cores=4)
+        resources = pod["spec"]["containers"][0]["resources"]
+        return resources["requests"], resources["limits"]
+
+    whole, auto, seated = amounts("Guaranteed"), amounts("Auto"), amounts("Opportunistic")
+    assert auto == whole
+    gpus = {"nvidia.com/gpu": str(JOB["spec"]["gpusPerReplica"])}
+    assert [amount | gpus for amount in seated] == list(whole)
+    assert not any("nvidia.com/gpu" in amount for amount in seated)
+
+
 def test_the_service_publishes_rank_zero_alone_before_it_is_ready() -> None:
     service = headless_service(JOB)
     selected = [

@@ -40,7 +40,7 @@ def with_upgrade(
     wake_s = min([*later_s, *([decision.wake_s] if decision.wake_s is not None else [])], default=None)
     others = without_sharers(world, yielding=False)
     for job in sorted(wanting, key=lambda job: (_since_s(job), job.id)):
-        asks = _asking_again(job)
+        asks = _asking_again(job, now_s)
         if due_s[job.id] > now_s or not may_stop(job) or not _may_fit(asks, others):
             continue
         answer = decide(replace(others, jobs=(*others.jobs, asks)))
@@ -55,8 +55,8 @@ def _since_s(job: Job) -> float:
     return job.placement.committed_s if job.placement is not None else 0.0
 
 
-def _asking_again(job: Job) -> Job:
-    """The job as it will wait once it has stopped."""
+def _asking_again(job: Job, now_s: float) -> Job:
+    """The job as it will wait once it has stopped: it waits for a level that it prefers from then on."""
     return replace(
         job,
         phase=Phase.QUEUED,
@@ -67,6 +67,7 @@ def _asking_again(job: Job) -> Job:
         request=replace(job.request, gpus=1),
         quota={**job.quota, WHOLE_GPUS: 1000},
         returned=True,
+        waiting_s=now_s,
     )
 
 

@@ -12,7 +12,7 @@ from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import Stop, StopCause
-from coda.model.job import SharingWish
+from coda.model.job import LocalityStep, SharingWish
 from coda.model.world import VirtualCluster
 from coda.placements.review import awaits_decision
 from coda.policy import PolicyConfig
@@ -66,6 +66,25 @@ STAYS = {
 @pytest.mark.parametrize(("jobs", "more"), STAYS.values(), ids=list(STAYS))
 def test_stays_where_it_is(jobs: list[Job], more: dict[str, list[VirtualCluster]]) -> None:
     assert cycle(world([seat_node("n1")], jobs, **more)).decision.stops == ()  # type: ignore[arg-type]  # one of two
+
+
+RACK = "topology.coda.scheduler/rack"
+
+
+@pytest.mark.parametrize(("racks", "leaves"), [(("r1", "r2"), False), (("r1", "r1"), True)])
+def test_it_leaves_for_the_level_that_it_prefers_and_would_wait_for(racks: tuple[str, str], leaves: bool) -> None:
+    """It prefers one rack for longer than it waits for GPUs: stopped for two, it would come back to its seats.
+
+    Each rack would have two GPUs, if one of them were free that somebody has."""
+    free = [replace(seat_node(f"free{number}"), labels={RACK: rack}) for number, rack in enumerate(racks)]
+    full = [replace(seat_node(f"full{number}"), labels={RACK: rack}) for number, rack in enumerate(("r1", "r2"))]
+    asked = replace(
+        opportunistic(job("auto", replicas=2, resumable=True), gpu_gib=10, wish=SharingWish.AUTO),
+        prefers=(LocalityStep("rack", 300.0),),
+    )
+    sits = seated(asked, ("free0", 0), ("free1", 0))
+    jobs = [sits, *(running(job(f"of-{node.name}"), node.name) for node in full)]
+    assert cycle(world([*free, *full], jobs)).decision.stops == ((upgrade(sits),) if leaves else ())
 
 
 def test_switched_off_it_stays() -> None:

@@ -1,0 +1,45 @@
+"""Which idle GPUs keep an owner of lent ones waiting: those that it could use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.cycle import decide
+from coda.model.world import VirtualCluster
+from coda.promises import PromiseBook
+from tests.builders import node, rack, world
+from tests.core.tenants.test_lent_gpus import CODA, NOW_S, decided, of, runs, stopped, world_of
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"avoid": frozenset({"a-0", "b-0"})}, id="it failed there, or they are suspect"),
+        pytest.param({"within": "rack"}, id="they are in no rack, and it wants one"),
+    ],
+)
+def test_nodes_that_the_job_may_not_use_do_not_count(change: dict[str, object]) -> None:
+    """Half of the cluster is idle, and the owner's pods may run there."""
+    held = [runs(of("firm", f"f{number}"), f"c-{number}", since_s=float(number)) for number in range(2)]
+    idle = tuple(node(f"{name}-0", gpus=8, cores=64) for name in "ab")
+    tenants = (VirtualCluster(name="org", gpus=8), VirtualCluster(name="firm", gpus=8))
+    now = world((*rack("c", 2), *idle), [*held, of("org", "owner")], virtual_clusters=tenants)
+    assert [start.job for start in decided(now).starts] == ["org/owner"]
+    picky = replace(of("org", "owner"), **change)  # type: ignore[arg-type]
+    plan = decided(replace(now, jobs=(*held, picky)))
+    assert (stopped(plan), plan.starts) == (["firm/f1"], ())
+
+
+def test_idle_gpus_that_are_kept_for_a_promise_are_for_no_owner_but_the_promised_one() -> None:
+    """One node is idle, and kept for a gang of two ranks that gets the second node soon."""
+    late_s = NOW_S + 100 * 3600
+    held = [runs(of("firm", f"f{number}"), f"n{number}", since_s=late_s - 5000 + number) for number in range(3)]
+    held[2] = replace(held[2], run_limit_s=5100.0)
+    promised, owner = of("", "promised", replicas=2), of("red", "owner", queued_s=late_s - 60)
+    plan = decide(world_of([*held, promised, owner], 4), CODA, late_s, book=PromiseBook())
+    assert ([(stop.job, stop.by) for stop in plan.stops], plan.starts) == ([("firm/f1", "red/owner")], ())
+    own = of("org", "promised", replicas=2)
+    tenants = (VirtualCluster(name="org", gpus=16), VirtualCluster(name="firm", gpus=8))
+    assert decide(world_of([*held, own], 4, tenants), CODA, late_s, book=PromiseBook()).stops == ()
