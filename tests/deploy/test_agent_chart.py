@@ -17,7 +17,7 @@ KERNEL = {"hardware": "/sys", "kernel": "/sys/fs"}
 
 def agents(helm: Helm, *values: str) -> Json:
     """The DaemonSet."""
-    return find(helm.render("agent.enabled=true", *values), "DaemonSet", "coda-agent")
+    return find(helm.render(*values), "DaemonSet", "coda-agent")
 
 
 def pod_spec(helm: Helm, *values: str) -> Json:
@@ -103,7 +103,7 @@ def test_privileges_are_a_value(helm: Helm) -> None:
     (container,) = pod_spec(helm, "agent.securityContext.privileged=true")["containers"]
     assert container["securityContext"]["privileged"] is True
     more = ["--set-json", "agent.securityContext.capabilities.add=[]"]
-    daemon_set = find(helm.render("agent.enabled=true", more=more), "DaemonSet", "coda-agent")
+    daemon_set = find(helm.render(more=more), "DaemonSet", "coda-agent")
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": []}
 
@@ -170,7 +170,7 @@ def test_an_update_that_could_never_move_is_refused(helm: Helm, value: str) -> N
 )
 def test_modes_become_settings(helm: Helm, tune: str, throttle: str, wanted: tuple[str, str]) -> None:
     found = find(
-        helm.render("agent.enabled=true", more=["--set-json", f"agent.tune={tune},agent.throttle={throttle}"]),
+        helm.render(more=["--set-json", f"agent.tune={tune},agent.throttle={throttle}"]),
         "DaemonSet",
         "coda-agent",
     )
@@ -187,11 +187,12 @@ def test_a_mode_that_there_is_not_is_refused(helm: Helm) -> None:
 def test_named_peers_alone_reach_its_metrics(helm: Helm) -> None:
     """They name every pod of the node."""
     peer = ["networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre"]
-    policy = find(helm.render("agent.enabled=true", *peer), "NetworkPolicy", "coda-agent")["spec"]
+    policy = find(helm.render(*peer), "NetworkPolicy", "coda-agent")["spec"]
     labels = agents(helm)["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["ingress"]
     assert rule["ports"] == [{"port": 9092}]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "sre"}}}]
-    off = {item["metadata"]["name"] for item in helm.render(*peer) if item["kind"] == "NetworkPolicy"}
+    without = helm.render("agent.enabled=false", *peer)
+    off = {item["metadata"]["name"] for item in without if item["kind"] == "NetworkPolicy"}
     assert "coda-agent" not in off

@@ -46,7 +46,7 @@ def test_metrics_are_open_if_they_are_meant_to_be(helm: Helm) -> None:
 
 def test_a_prometheus_that_is_named_may_read(helm: Helm) -> None:
     reader = "metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=p,metrics.readers[0].namespace=m"
-    items = helm.render(reader, "agent.enabled=true")
+    items = helm.render(reader)
     (bound,) = find(items, "ClusterRoleBinding", "coda-metrics-reader")["subjects"]
     assert bound == {"kind": "ServiceAccount", "name": "p", "namespace": "m"}
     reviewers = find(items, "ClusterRoleBinding", "coda-metrics-reviewers")["subjects"]

@@ -18,7 +18,6 @@ VALUE_SETS = {
         "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre",
     ),
     "with agents on a shared pool": (
-        "agent.enabled=true",
         "agent.tune=advise",
         "agent.throttle=observe",
         "agent.runtimeClassName=nvidia",
