@@ -15,7 +15,7 @@ from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_RANK
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
-from coda_operator.trials.tenants import TENANTS_PATH, thresholds
+from coda_operator.trials.tenants import TENANTS_PATH
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -262,8 +262,8 @@ async def test_only_what_enlarges_the_gang_costs_its_place_where_one_attempt_is_
         assert (status["queuedTime"] == first["queuedTime"]) is keeps
 
 
-def tenant(name: str, *namespaces: str, at_s: float = 0.0, **spec: object) -> Json:
-    metadata = {"name": name, "creationTimestamp": time_from_seconds(1000.0 + at_s)}
+def tenant(name: str, *namespaces: str, **spec: object) -> Json:
+    metadata = {"name": name, "creationTimestamp": time_from_seconds(1000.0)}
     return {"metadata": metadata, "spec": {"namespaces": list(namespaces), **spec}}
 
 
@@ -275,20 +275,6 @@ async def test_a_tenant_asks_for_trials_of_its_large_gangs_and_a_job_may_say_oth
         declined = api.submit("declined", trial={"runSeconds": 0, "waitSeconds": 300})
         for job, is_tried in ((large, True), (small, False), (declined, False)):
             assert ("trial" in await reaches(api, job, "Running")) is is_tried
-
-
-def test_a_tenant_asks_for_what_the_one_above_it_asks_for() -> None:
-    tenants = (
-        tenant("org", trialsFromGPUs=16),
-        tenant("team", "a", parent="org"),
-        tenant("own", "b", parent="org", trialsFromGPUs=4),
-        tenant("younger", "b", at_s=5.0, trialsFromGPUs=99),
-        tenant("lone", "c"),
-        tenant("loop", "d", parent="pool"),
-        tenant("pool", parent="loop"),
-        tenant("orphan", "e", parent="nobody"),
-    )
-    assert thresholds({one["metadata"]["name"]: one for one in tenants}) == {"a": 16, "b": 4}
 
 
 async def tell(api: FakeCluster, story: list[int]) -> list[Json]:

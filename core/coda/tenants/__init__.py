@@ -2,6 +2,7 @@
 
 Nothing here searches nodes or writes anything. Read `tree` (who is a part of whom, and what is whose own), `ledger`
 (what each level holds, and whose turn it is), then `fair_share` (whose gangs stop for an owner) and `memory`.
+`trial_rules` says whose gangs are tried first.
 """
 
 from __future__ import annotations
