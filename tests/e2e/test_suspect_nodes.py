@@ -39,11 +39,12 @@ async def test_a_gpu_that_falls_off_the_bus_cordons_its_node_until_a_run_there_s
         await wait_for(admin, f"{PROFILES}/node-{number:04}", hears_the_driver)
 
     # 2. A GPU fails beneath a job: its agent says so, and no log does.
-    job = await submit(user, job_json("meets", run_s=4.0, simulated={"exit-code.attempt-1": "1"}))
+    job = await submit(user, job_json("meets", run_s=15.0, simulated={"exit-code.attempt-1": "1"}))
     placed = await wait_for_phase(user, job, "Running")
     node = placed["status"]["placement"]["nodes"][0]
     pod = "/api/v1/namespaces/default/pods/meets-1-0"
     await admin.patch(pod, {"metadata": {"annotations": {"load.coda.scheduler/xid": "79"}}}, MERGE)
+    await wait_for(admin, f"{PROFILES}/{node}", lambda item: bool(item["status"].get("xids")))
     status = (await wait_for_phase(user, job, "Succeeded"))["status"]
     failure = status["failure"]
     assert (failure["reason"], failure["xid"], failure["node"]) == ("CUDA failure", 79, node)
