@@ -40,7 +40,7 @@ SIZES = ((1, 4, 1), (1, 24, 1), (2, 8, 1), (4, 20, 1), (8, 16, 1), (8, 32, 2), (
 RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
 LEAST_PAIRS = 200  # that are no ties, on a machine so slow that nothing else is left
 MOST_SWAPPED = 0.05  # of these: none on a calm machine; a stall that no draw had turns some round
-LEAST_ALIKE = 0.7  # of the rounds: all on a calm machine; on one that is full news of a job is late (27 of 34 were alike)
+LEAST_ALIKE = 0.7  # of the rounds: all on a calm machine; on a full one news of a job is late, and 27 of 34 were alike
 
 
 def drawn_gangs(seed: int) -> tuple[Gang, ...]:
