@@ -24,10 +24,12 @@ QUESTION: Final = b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"p"},"s
 async def ask_anew(port: int, context: ssl.SSLContext) -> None:
     """A filter call on a connection of its own, which must be answered."""
     reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context, server_hostname=SERVER_NAME)
-    writer.write(b"POST /filter HTTP/1.1\r\nHost: c\r\nContent-Length: %d\r\n\r\n%b" % (len(QUESTION), QUESTION))
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), head
-    writer.close()
+    try:
+        writer.write(b"POST /filter HTTP/1.1\r\nHost: c\r\nContent-Length: %d\r\n\r\n%b" % (len(QUESTION), QUESTION))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+    finally:
+        writer.close()
 
 
 async def renew_certificate(admin: Client, part: str, pods: Iterable[RunningPod]) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.jobs import PATIENCE_S, job_json, submit, wait_for, wait_for_phas
 
 pytestmark = pytest.mark.e2e
 
-CORDON_S = 15
+CORDON_S = 40  # longer than the failure takes on a full machine
 OPERATORS = ("operator-0", "operator-1")
 QUICK = {"CODA_FAILURE_BACKOFF_S": "0.2", "CODA_CORDON_S": str(CORDON_S)}
 SPEC = ClusterSpec(nodes="3x8x32", racks=1, agents=3, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
@@ -39,7 +39,8 @@ async def test_a_gpu_that_falls_off_the_bus_cordons_its_node_until_a_run_there_s
         await wait_for(admin, f"{PROFILES}/node-{number:04}", hears_the_driver)
 
     # 2. A GPU fails beneath a job: its agent says so, and no log does.
-    job = await submit(user, job_json("meets", run_s=15.0, simulated={"exit-code.attempt-1": "1"}))
+    first = {"exit-code.attempt-1": "1", "run-seconds.attempt-1": "10"}
+    job = await submit(user, job_json("meets", run_s=2.0, simulated=first))
     placed = await wait_for_phase(user, job, "Running")
     node = placed["status"]["placement"]["nodes"][0]
     pod = "/api/v1/namespaces/default/pods/meets-1-0"

@@ -14,7 +14,7 @@ from coda_lab.experiments.hostile.kinds import KINDS, Kind, harmless
 from coda_lab.experiments.hostile.nastiness import Hostile, Victims
 from coda_lab.experiments.hostile.schema import Schemas, apply_edit, drawn_edits, roots
 
-MANY = 600
+MANY = 300
 POD_SPEC = {
     "type": "object",
     "properties": {
