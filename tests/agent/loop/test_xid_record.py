@@ -8,7 +8,7 @@ from typing import Any
 
 from coda_agent.report import XidRecord
 from coda_agent.report.profile_writer import NEWS_S
-from coda_agent.report.xid_record import KEPT_S, MOST
+from coda_agent.report.xid_record import KEPT_S, MOST, OWNER_KNOWN_S
 from coda_lab.emulators.agent_rig import Rig
 from coda_lab.emulators.load import Trainer
 from tests.agent.loop.conftest import MakeRig
@@ -50,6 +50,27 @@ async def test_a_pod_that_ended_by_it_is_still_named(make_rig: MakeRig) -> None:
     rig.node.stop(rig.node.works[uid])
     await rig.run(int(NEWS_S) + 1)
     assert [one["podUIDs"] for one in told(rig)] == [[uid]]
+
+
+async def test_a_pod_that_fails_before_the_kubelet_has_said_what_it_got_is_named(make_rig: MakeRig) -> None:
+    rig = make_rig(tune="off")
+    await rig.run(SETTLED_S)
+    rig.node.state.raise_xid(rig.node._free[0], 79)
+    await rig.run(1)
+    late, _ = rank(rig, "late-1-0")
+    await rig.run(int(OWNER_KNOWN_S + NEWS_S))
+    assert [one["podUIDs"] for one in told(rig)] == [[late]]
+
+
+async def test_an_error_of_a_gpu_that_nobody_has_is_told_and_no_later_pod_is_blamed(make_rig: MakeRig) -> None:
+    rig = make_rig(tune="off")
+    await rig.run(SETTLED_S)
+    rig.node.state.raise_xid(rig.node._free[0], 79)
+    await rig.run(int(OWNER_KNOWN_S + NEWS_S) + 1)
+    assert [one["podUIDs"] for one in told(rig)] == [[]]
+    rank(rig, "later-1-0")
+    await rig.run(SETTLED_S)
+    assert [(one["podUIDs"], one["count"]) for one in told(rig)] == [([], 1)]
 
 
 async def test_equal_errors_are_one_entry_and_no_write_each(make_rig: MakeRig) -> None:
