@@ -68,9 +68,14 @@ async def wait_for(client: Client, path: str, holds: Callable[[Json], bool], *, 
     return found
 
 
-async def wait_gone(client: Client, path: str, *, within_s: float = PATIENCE_S) -> None:
-    """Until nothing is at `path`, by a watch."""
-    await _watched(client, path, lambda item: item is None, within_s=within_s)
+async def wait_gone(client: Client, path: str, *, uid: str | None = None, within_s: float = PATIENCE_S) -> None:
+    """Until nothing is at `path`, by a watch; with `uid`, until the object of this uid is not."""
+    await _watched(
+        client,
+        path,
+        lambda item: item is None or (uid is not None and item["metadata"]["uid"] != uid),
+        within_s=within_s,
+    )
 
 
 async def _watched(client: Client, path: str, holds: Callable[[Json | None], bool], *, within_s: float) -> Json | None:

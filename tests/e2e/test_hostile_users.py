@@ -242,16 +242,17 @@ async def test_forged_ranks_change_no_plan_reason_or_launch(
     async with AsyncExitStack() as stack:
         if action == "Warn":
             await stack.enter_async_context(policies_warn(admin, asker, pods[0]))
+        made: list[Json] = []
         for item in pods:
             with pytest.raises(Rejected, match="coda-") if action == "Deny" else nullcontext():
-                await user.create(PODS, item)
+                made.append(await user.create(PODS, item))
         starts = await submit(user, job_json(f"starts-{action.lower()}", replicas=2, gpus=8, run_s=0.2))
         await wait_for_phase(user, starts, "Succeeded")
         assert (await user.get(job_path(starts)))["status"]["attempt"] == 1
         for job, said in before.items():
             await wait_for(user, job_path(job), partial(says, said))
-        for item in pods if action == "Warn" else ():
-            if "own-" in item["metadata"]["labels"][LABEL_JOB]:
-                await wait_gone(user, f"{PODS}/{item['metadata']['name']}")
+        for item in made:
+            if "own-" in item["metadata"]["labels"][LABEL_JOB]:  # whose next attempt may have pods of these names
+                await wait_gone(user, f"{PODS}/{item['metadata']['name']}", uid=item["metadata"]["uid"])
     for item in pods:
         await user.delete(f"{PODS}/{item['metadata']['name']}", grace_s=0)
