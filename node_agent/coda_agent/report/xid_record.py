@@ -1,7 +1,7 @@
 """The Xids of this node that the NodeProfile tells, with the pods that had the GPU; kept over a restart of the agent.
 
 Equal ones are one entry. The pods are those of the round before: when an Xid is read, its program may have ended. If
-nobody had the GPU then, they are those that the kubelet names soon after."""
+nobody had the GPU then, an error of the hardware is also that of the pods which the kubelet names soon after."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ MOST: Final = 32
 """Entries in the profile: those of hardware first, then the newest. Our choice: the profile stays short."""
 MOST_PODS: Final = 16
 OWNER_KNOWN_S: Final = 12.0
-"""An Xid of a GPU that nobody has waits so long for its pod: a new one may fail before the kubelet has said what it
-got. Our choice: longer than an answer of the kubelet serves (`PodResources`)."""
+"""For so long an Xid of the hardware of a GPU that nobody had may get pods: a new one may fail before the kubelet has
+said what it got. An Xid of a program may be that of a process which is gone. Our choice: longer than an answer of the
+kubelet serves (`PodResources`)."""
+Key = tuple[str, int, tuple[str, ...]]
+"""Of an entry: GPU, Xid and pods."""
 _NAME: Final = "xids.json"
 _MOST_BYTES: Final = 1 << 16
 
@@ -45,7 +48,7 @@ class XidEntry:
     count: int = 1
 
     @property
-    def key(self) -> tuple[str, int, tuple[str, ...]]:
+    def key(self) -> Key:
         """What makes two of them equal."""
         return self.gpu, self.xid, self.pods
 
@@ -57,7 +60,7 @@ class XidRecord:
         self._state_dir = state_dir
         self._reads_only = reads_only
         self._before: tuple[Ownership, ...] = ()
-        self._waiting: list[tuple[float, GpuXid]] = []  # for their pods, and since when
+        self._unowned: list[tuple[float, GpuXid]] = []  # told without pods so far, and since when
         self._lacks: tuple[str, ...] = ()
         self.entries: tuple[XidEntry, ...] = self._load()
 
@@ -68,19 +71,18 @@ class XidRecord:
             log.warning("%s", sentence)
         self._lacks = senses.gpus.xid_lacks
         by_key = {one.key: one for one in self.entries if abs(now_s - one.last_s) < KEPT_S}
-        came, self._waiting = [*self._waiting, *((now_s, one) for one in senses.gpus.xids)], []
-        for at_s, seen in came:
+        unowned, self._unowned = self._unowned, []
+        for at_s, seen in unowned:
+            if pods := _pods_of(seen, senses.ownerships):
+                _take(by_key, seen)
+                _put(by_key, seen, pods, at_s)
+            elif abs(now_s - at_s) < OWNER_KNOWN_S:
+                self._unowned.append((at_s, seen))
+        for seen in senses.gpus.xids:
             pods = _pods_of(seen, before) or _pods_of(seen, senses.ownerships)
-            if not pods and abs(now_s - at_s) < OWNER_KNOWN_S:
-                self._waiting.append((at_s, seen))
-                continue
-            entry = XidEntry(gpu=seen.uuid, xid=seen.xid, pods=pods, first_s=at_s, last_s=at_s)
-            known = by_key.get(entry.key)
-            if known is not None:
-                by_key[entry.key] = replace(known, last_s=max(known.last_s, at_s), count=known.count + 1)
-            else:
-                by_key[entry.key] = entry
-                log.warning("the GPU driver reported Xid %d of %s, pods %s", seen.xid, seen.uuid, ", ".join(pods))
+            _put(by_key, seen, pods, now_s)
+            if not pods and kind_of(seen.xid) is XidKind.HARDWARE:
+                self._unowned.append((now_s, seen))
         told = sorted(by_key.values(), key=_weight)[:MOST]
         changed = tuple(told) != self.entries
         self.entries = tuple(told)
@@ -117,6 +119,23 @@ def xids_json(entries: Iterable[XidEntry]) -> list[Json]:
         }
         for one in entries
     ]
+
+
+def _put(by_key: dict[Key, XidEntry], seen: GpuXid, pods: tuple[str, ...], at_s: float) -> None:
+    entry = XidEntry(gpu=seen.uuid, xid=seen.xid, pods=pods, first_s=at_s, last_s=at_s)
+    known = by_key.get(entry.key)
+    if known is not None:
+        by_key[entry.key] = replace(known, last_s=max(known.last_s, at_s), count=known.count + 1)
+    else:
+        by_key[entry.key] = entry
+        log.warning("the GPU driver reported Xid %d of %s, pods %s", seen.xid, seen.uuid, ", ".join(pods))
+
+
+def _take(by_key: dict[Key, XidEntry], seen: GpuXid) -> None:
+    """Take one Xid out of those of nobody."""
+    known = by_key.pop((seen.uuid, seen.xid, ()), None)
+    if known is not None and known.count > 1:
+        by_key[known.key] = replace(known, count=known.count - 1)
 
 
 def _weight(one: XidEntry) -> tuple[bool, float, str, int, tuple[str, ...]]:

@@ -62,15 +62,26 @@ async def test_a_pod_that_fails_before_the_kubelet_has_said_what_it_got_is_named
     assert [one["podUIDs"] for one in told(rig)] == [[late]]
 
 
-async def test_an_error_of_a_gpu_that_nobody_has_is_told_and_no_later_pod_is_blamed(make_rig: MakeRig) -> None:
+async def test_an_error_of_a_gpu_that_nobody_has_is_told_at_once_and_no_later_pod_is_blamed(make_rig: MakeRig) -> None:
     rig = make_rig(tune="off")
     await rig.run(SETTLED_S)
     rig.node.state.raise_xid(rig.node._free[0], 79)
-    await rig.run(int(OWNER_KNOWN_S + NEWS_S) + 1)
+    await rig.run(int(NEWS_S) + 1)
     assert [one["podUIDs"] for one in told(rig)] == [[]]
+    await rig.run(int(OWNER_KNOWN_S))
     rank(rig, "later-1-0")
     await rig.run(SETTLED_S)
     assert [(one["podUIDs"], one["count"]) for one in told(rig)] == [([], 1)]
+
+
+async def test_an_error_of_a_program_that_is_gone_is_no_new_pods(make_rig: MakeRig) -> None:
+    rig = make_rig(tune="off")
+    await rig.run(SETTLED_S)
+    rig.node.state.raise_xid(rig.node._free[0], 31)
+    await rig.run(1)
+    rank(rig, "next-1-0")
+    await rig.run(SETTLED_S)
+    assert [one["podUIDs"] for one in told(rig)] == [[]]
 
 
 async def test_equal_errors_are_one_entry_and_no_write_each(make_rig: MakeRig) -> None:
