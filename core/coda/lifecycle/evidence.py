@@ -18,6 +18,7 @@ from coda.lifecycle.state import (
     deletable,
     is_alone,
     lacks_its_record,
+    lost_ranks,
     missing_ranks,
     of_attempt,
     pods_left,
@@ -53,7 +54,7 @@ def evidence_needed(now: Situation, now_s: float, config: LifecycleConfig) -> Ev
         return None if pods_left(now, now_s, config) else Evidence.PODS
     if phase is Phase.QUEUED and (released_placement(now) is None or now.progress.generation != now.generation):
         return None
-    if now.vanished - now.progress.succeeded - now.seen_succeeded:
+    if lost_ranks(now) - now.seen_succeeded:
         return Evidence.PODS
     if not missing_ranks(now):
         return None

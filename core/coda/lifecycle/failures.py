@@ -12,6 +12,7 @@ from coda.lifecycle.state import (
     RankPod,
     Situation,
     is_lost,
+    lost_ranks,
     missing_ranks,
     of_attempt,
 )
@@ -49,7 +50,7 @@ def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Fa
     """Return the first failure of the attempt's pods, or None: an own failure before a disruption, then by rank.
 
     A pod that was seen and is gone is a failure even if a new pod has its name: no rank starts twice in an attempt."""
-    if lost := now.vanished - now.progress.succeeded:
+    if lost := lost_ranks(now):
         return pod_gone(min(lost))
     found = [
         (not failure.own, pod.rank, failure)

@@ -322,3 +322,8 @@ def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
 def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
     """Return the pods that are not being deleted yet."""
     return tuple(pod for pod in pods if not pod.terminating)
+
+
+def lost_ranks(now: Situation) -> frozenset[int]:
+    """Return the ranks of the attempt that lost their pod before it succeeded; a forged rank is none of the job's."""
+    return now.vanished.intersection(range(now.terms.replicas)) - now.progress.succeeded

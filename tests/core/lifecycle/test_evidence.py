@@ -61,6 +61,9 @@ def test_pods_are_asked_for_only_before_the_job_leaves_its_phase(now: Situation)
         pytest.param(
             situation(Phase.QUEUED, pod(1), vanished=frozenset({0})), Evidence.PODS, id="a created pod is gone"
         ),
+        pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), vanished=frozenset({2})), None, id="a forged pod is gone"
+        ),
         pytest.param(situation(Phase.QUEUED, generation=2), None, id="an edited job"),
         pytest.param(situation(Phase.RUNNING, running(0), running(1)), None, id="a gang that runs"),
         pytest.param(situation(Phase.RUNNING, running(0)), Evidence.PODS, id="a rank has no pod"),

@@ -93,6 +93,12 @@ MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=99
             id="another pod took the name of one that is gone",
         ),
         pytest.param(
+            situation(Phase.RUNNING, running(0), running(1), vanished=frozenset({2})),
+            Phase.RUNNING,
+            "",
+            id="the pod of a rank that the job does not have is gone",
+        ),
+        pytest.param(
             situation(Phase.LAUNCHED, pod(0), pod(1, node=None, unschedulable_since_s=994.0, message="0/8 nodes")),
             Phase.RESTARTING,
             "Unschedulable",
