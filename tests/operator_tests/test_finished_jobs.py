@@ -38,6 +38,7 @@ from tests.operator_tests.rest_of_cluster import finish, rest_of_cluster
 from tests.operator_tests.view.test_packed_jobs import job_json
 
 RANKS = 4
+NODES = 50
 JOBS_COUNT = 100_000 if LONG else 600
 MOST_BYTES = 1024
 A_HUNDRED = 100
@@ -66,6 +67,7 @@ class Process:
     def set_job(self, number: int, phase: str) -> None:
         job = job_json(number, phase)
         job["status"]["completionTime"] = time_from_seconds(clock())
+        job["status"]["placement"]["nodes"] = [f"node-{(number + rank) % NODES}" for rank in range(RANKS)]
         self.view.apply_job_event("MODIFIED", self.parsed(job))
 
     def set_pods(self, number: int, phase: str, *, held: bool) -> None:
@@ -104,7 +106,7 @@ def pod_json(number: int, rank: int, phase: str, *, held: bool) -> dict[str, Any
             "finalizers": [RANK_FINALIZER] if held else [],
             "ownerReferences": [{"kind": KIND, "uid": job["uid"], "name": job["name"], "controller": True}],
         },
-        "spec": {"nodeName": f"node-{number + rank}", "containers": [{"name": "main"}]},
+        "spec": {"nodeName": f"node-{(number + rank) % NODES}", "containers": [{"name": "main"}]},
         "status": {"phase": phase, "containerStatuses": [main]},
     }
 

@@ -43,10 +43,7 @@ class NodeFailures:
     def see(self, job: Item, now_s: float) -> None:
         """Remember on which node the job's last failure was, if that may be the node's fault; or where it succeeded."""
         for run in node_runs_from_json(job):
-            known = self._runs_by_node.get(run.node, ())
-            self._runs_by_node[run.node] = tuple(
-                one for one in telling_runs(known, run) if now_s - one.ended_s < WINDOW_S
-            )
+            self._see_run(run, now_s)
         failure = node_failure_from_json(job)
         self._failure_by_uid.pop(job["metadata"]["uid"], None)
         if failure is None or now_s - failure.time_s >= WINDOW_S:
@@ -55,6 +52,18 @@ class NodeFailures:
         if len(self._failure_by_uid) > MOST:
             oldest = min(self._failure_by_uid.values(), key=lambda one: (one.time_s, one.uid))
             del self._failure_by_uid[oldest.uid]
+
+    def _see_run(self, run: NodeRun, now_s: float) -> None:
+        """The nodes stay in the order of their last run: those that an autoscaler took away are forgotten."""
+        known = self._runs_by_node.pop(run.node, ())
+        kept = tuple(one for one in telling_runs(known, run) if now_s - one.ended_s < WINDOW_S)
+        if kept:
+            self._runs_by_node[run.node] = kept
+        while self._runs_by_node:
+            node = next(iter(self._runs_by_node))
+            if any(now_s - one.ended_s < WINDOW_S for one in self._runs_by_node[node]):
+                return
+            del self._runs_by_node[node]
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""

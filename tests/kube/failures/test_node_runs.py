@@ -13,13 +13,13 @@ from coda_kube.objects.quantities import time_from_seconds
 BEGIN_S = 1_700_000_000.0
 
 
-def run(number: int, began_s: int, lasted_s: int) -> Json:
+def run(number: int, began_s: int, lasted_s: int, node: str = "n1") -> Json:
     status = {
         "phase": "Succeeded",
         "attempt": 1,
         "launchTime": time_from_seconds(BEGIN_S + began_s),
         "completionTime": time_from_seconds(BEGIN_S + began_s + lasted_s),
-        "placement": {"attempt": 1, "nodes": ["n1"]},
+        "placement": {"attempt": 1, "nodes": [node]},
     }
     return {
         "metadata": {"uid": f"u{number}", "name": f"u{number}", "namespace": "a"},
@@ -74,3 +74,11 @@ def test_of_many_runs_few_are_remembered() -> None:
     alike = [run(number, 10 * number, 600) for number in range(500)]
     assert len(remembered(alike, BEGIN_S + 6000)) == 1
     assert remembered(alike, BEGIN_S + 10 * 86400) == []
+
+
+def test_nodes_of_an_autoscaler_are_forgotten() -> None:
+    """Each job ran on a node of its own, a minute after the one before."""
+    failures = NodeFailures()
+    for number in range(1000):
+        failures.see(run(number, 60 * number, 30, f"n{number}"), BEGIN_S + 60 * number + 30)
+    assert len([*failures.runs()]) == 6 * 60
