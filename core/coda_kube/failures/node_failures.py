@@ -54,7 +54,7 @@ class NodeFailures:
             del self._failure_by_uid[oldest.uid]
 
     def _see_run(self, run: NodeRun, now_s: float) -> None:
-        """The nodes stay in the order of their last run: those that an autoscaler took away are forgotten."""
+        """Nodes are kept in the order in which a run was seen last, so that the first are forgotten first."""
         known = self._runs_by_node.pop(run.node, ())
         kept = tuple(one for one in telling_runs(known, run) if now_s - one.ended_s < WINDOW_S)
         if kept:

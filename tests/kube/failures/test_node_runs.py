@@ -77,8 +77,9 @@ def test_of_many_runs_few_are_remembered() -> None:
 
 
 def test_nodes_of_an_autoscaler_are_forgotten() -> None:
-    """Each job ran on a node of its own, a minute after the one before."""
+    """Each minute a job ends on a node of its own, and one on a node that stays."""
     failures = NodeFailures()
     for number in range(1000):
-        failures.see(run(number, 60 * number, 30, f"n{number}"), BEGIN_S + 60 * number + 30)
-    assert len([*failures.runs()]) == 6 * 60
+        for node in ("stays", f"n{number}"):
+            failures.see(run(number, 60 * number, 30, node), BEGIN_S + 60 * number + 30)
+    assert len([*failures.runs()]) == 6 * 60 + 1
