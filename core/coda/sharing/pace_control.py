@@ -187,14 +187,25 @@ def _arriving(state: PaceState, now_s: float, config: SharingConfig) -> PaceStat
     first_s = state.first_step_at_s
     if first_s is None:
         return state
-    last = state.since[-config.stable_steps :]
-    middle = median(last) if last else 0.0
-    stable = len(last) == config.stable_steps and all(
-        abs(step_s - middle) <= config.stable_spread * middle for step_s in last
-    )
-    if stable or (last and now_s - max(first_s, state.entered_at_s) >= config.arriving_s):
+    waited_s = now_s - max(first_s, state.entered_at_s)
+    if _has_settled(state.since, config) or (state.since and waited_s >= config.arriving_s):
         return _to_measuring(state, now_s, config)
     return state
+
+
+def _has_settled(steps: Sequence[float], config: SharingConfig) -> bool:
+    """The last mini-batches are alike, or those of a noisy job no longer drift: their median is that of those before.
+
+    On a real GPU few jobs keep each mini-batch within 2 %."""
+    last, before = steps[-config.stable_steps :], steps[-2 * config.stable_steps : -config.stable_steps]
+    if len(last) < config.stable_steps:
+        return False
+    middle = median(last)
+    if all(abs(step_s - middle) <= config.stable_spread * middle for step_s in last):
+        return True
+    if len(before) < config.stable_steps or _spread((*before, *last)) > config.unstable_spread:
+        return False
+    return abs(median(before) - middle) <= config.stable_spread * middle
 
 
 def _to_measuring(state: PaceState, now_s: float, config: SharingConfig) -> PaceState:
