@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
+
 from shared_gpu.gpu import Gpu
 from shared_gpu.knee import cores_by_search
 from shared_gpu.memory import price_of_host, same_losses, shrink_and_grow
@@ -43,7 +45,7 @@ def main() -> int:
     framework, names = Path(sys.argv[1]), sys.argv[2:] or list(EXPERIMENTS)
     try:
         gpu = Gpu()
-    except Exception as error:
+    except pynvml.NVMLError as error:
         print(f"No measurement: this machine has no NVIDIA GPU ({error})", file=sys.stderr)
         return 0
     failed = 0
@@ -54,7 +56,7 @@ def main() -> int:
             with node(framework) as here:
                 for row in EXPERIMENTS[name](here, gpu):
                     print(json.dumps({"experiment": name, **row}), flush=True)
-        except Exception:
+        except Exception:  # the other experiments can still run
             print(json.dumps({"experiment": name, "failed": traceback.format_exc()[-1500:]}), flush=True)
             failed = 1
         print(f"{name} took {time.monotonic() - began_s:.0f} s", file=sys.stderr)

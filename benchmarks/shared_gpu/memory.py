@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_gpu.gpu import Gpu
-from shared_gpu.node import GIB, MIB, Boss, Job, Message, Node, boss, memory_of
+from shared_gpu.node import GIB, MIB, Boss, Job, Message, Node, memory_of
 
 STEPS = 40
 
@@ -18,7 +18,7 @@ def same_losses(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
     for model in ("gpt", "resnet50"):
         words = (model, "--steps", STEPS, "--idle", 60, "--same")
         plain, again = node.start(*words), node.start(*words)
-        with boss(node.socket) as orders:
+        with Boss(node.socket) as orders:
             job = node.start(*words, pod="o")
             peak, floor = shown(orders)
             changes, most_host, controls = 0, 0, set()
@@ -51,7 +51,7 @@ def furthest(one: Sequence[float], other: Sequence[float]) -> float:
 
 def shrink_and_grow(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
     """2: about 16 GiB of activations to 2 GiB and back, three times; 10: who is charged for the host memory."""
-    with boss(node.socket) as orders:
+    with Boss(node.socket) as orders:
         job = node.start("slices", "--seconds", 60, pod="o", reserve=24 * GIB)
         peak, floor = shown(orders)
         before = statistics.median(orders.steps(1.5))
@@ -83,7 +83,7 @@ def shrink_and_grow(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
 def price_of_host(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
     """3: the mini-batch with a part of its peak in host memory, relative to none."""
     for model in ("gpt", "resnet50", "slices"):
-        with boss(node.socket) as orders:
+        with Boss(node.socket) as orders:
             node.start(model, "--seconds", 120, pod="o", reserve=24 * GIB)
             peak, _ = shown(orders)
             before = statistics.median(orders.steps(1.5))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import select
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +19,10 @@ from typing import Any
 
 from coda.sharing.config import SharingConfig
 from coda_agent.sharing import Coordinator, SharedGpu, SharedGpus
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # who plays the coordinator is the tests'
+
+from tests.framework.boss import Boss as TestsBoss
 
 GIB, MIB = 2**30, 2**20
 POD = "CODA_BENCHMARK_POD"
@@ -138,83 +139,25 @@ def node(framework: Path) -> Iterator[Node]:
             made.end()
 
 
-class Boss:
-    """A coordinator that an experiment plays by hand. One job at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._number = 0
-        self._connections: list[socket.socket] = []
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path.unlink(missing_ok=True)
-        self._listening.bind(str(path))
-        self._listening.listen(4)
-        self.heard: list[Message] = []
-
-    def close(self) -> None:
-        """As when the agent goes."""
-        for one in (self._listening, *self._connections):
-            one.close()
-
-    def order(self, **fields: Any) -> int:
-        """Send an order; return its number."""
-        self._number += 1
-        packet = json.dumps({"v": 1, "type": "order", "id": self._number, **fields}).encode()
-        for one in self._connections:
-            with contextlib.suppress(OSError):  # it has just ended
-                one.send(packet)
-        return self._number
-
-    def hear(self, seconds: float) -> list[Message]:
-        """What is said within the time, or sooner."""
-        said = []
-        for one in select.select([self._listening, *self._connections], [], [], seconds)[0]:
-            if one is self._listening:
-                self._connections.append(self._listening.accept()[0])
-                continue
-            packet = one.recv(65536)
-            if packet:
-                said.append(json.loads(packet))
-            else:
-                self._connections.remove(one)
-                one.close()
-        self.heard += said
-        return said
+class Boss(TestsBoss):
+    """A coordinator that an experiment plays by hand, one job at a time."""
 
     def listen(self, seconds: float) -> list[Message]:
         """All that is said within the time."""
-        end_s, said = time.monotonic() + seconds, []
+        end_s = time.monotonic() + seconds
+        said: list[Message] = []
         while (left_s := end_s - time.monotonic()) > 0:
             said += self.hear(left_s)
         return said
 
-    def until(self, holds: Callable[[Message], bool], timeout_s: float = 40) -> Message:
-        """Hear messages until one is as wanted. Raises RuntimeError if none comes."""
-        end_s = time.monotonic() + timeout_s
-        while time.monotonic() < end_s:
-            for message in self.hear(0.5):
-                if holds(message):
-                    return message
-        raise RuntimeError(f"nothing like that was said; the last words were {self.heard[-2:]}")
-
-    def obeyed(self, timeout_s: float = 40, **fields: Any) -> float:
+    def obeyed(self, **fields: Any) -> float:
         """Send an order; return the milliseconds until the job said that it is done."""
         number = self.order(**fields)
-        done = self.until(lambda said: said.get("type") == "done" and said.get("id") == number, timeout_s)
-        return float(done["ms"])
+        return float(self.until(lambda said: said.get("type") == "done" and said.get("id") == number)["ms"])
 
     def steps(self, seconds: float) -> list[float]:
         """The durations of the mini-batches that are told within the time."""
         return [took for said in self.listen(seconds) if said.get("type") == "steps" for took in said["s"]]
-
-
-@contextmanager
-def boss(path: Path) -> Iterator[Boss]:
-    """Listen until the block ends."""
-    made = Boss(path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def memory_of(said: Message) -> tuple[int, int]:

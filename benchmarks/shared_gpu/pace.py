@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared_gpu.gpu import Gpu
-from shared_gpu.node import Node, Ran, boss
+from shared_gpu.node import Boss, Node, Ran
 
 ROUNDS = 3
 SHARES = (1000, 800, 500, 200)
@@ -21,7 +21,7 @@ def launch_overhead(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
         plain, ours = [], []
         for _ in range(ROUNDS):
             plain.append(node.start(model, "--seconds", seconds).result().settled_s)
-            with boss(node.socket) as orders:
+            with Boss(node.socket) as orders:
                 job = node.start(model, "--seconds", seconds, pod="o")
                 while job.process.poll() is None:
                     orders.hear(0.2)
@@ -37,7 +37,7 @@ def launch_overhead(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
 def pacing_accuracy(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
     """5: the share that is reached, in points of what is asked, alone on the GPU."""
     for model, more in (("gpt", ()), ("lstm", ()), ("resnet50", ()), ("gpt", ("--compile",)), ("vgg", ())):
-        with boss(node.socket) as orders:
+        with Boss(node.socket) as orders:
             job = node.start(model, "--seconds", 4 + (SECONDS + 1) * len(SHARES) + 4 * bool(more), *more, pod="o")
             orders.until(lambda said: said.get("type") == "steps" and said.get("count", 0) >= 5, 90)
             orders.listen(1.0)

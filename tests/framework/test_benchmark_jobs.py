@@ -9,7 +9,7 @@ import pytest
 
 from coda_lab.emulators.cuda import GpuFile, TorchRig
 from coda_lab.programs.gpu_library import python_folder
-from shared_gpu.node import boss, memory_of, node
+from shared_gpu.node import Boss, memory_of, node
 
 
 def test_a_job_tells_its_steps_and_obeys(
@@ -21,7 +21,7 @@ def test_a_job_tells_its_steps_and_obeys(
     (tmp_path / "lib" / "x86_64").mkdir(parents=True)
     (tmp_path / "lib" / "x86_64" / library.name).symlink_to(library)
     (tmp_path / "python").symlink_to(python_folder())
-    with node(tmp_path) as here, boss(here.socket) as orders:
+    with node(tmp_path) as here, Boss(here.socket) as orders:
         job = here.start("tiny", pod="o")
         job.wait_until_running()
         told = orders.until(lambda said: said.get("type") == "steps")

@@ -40,7 +40,7 @@ class SharingConfig:
 
     stable_spread: float = 0.02
     """A newcomer is stable if these mini-batches are within this share of their median, or if that median is as near to
-    the median of as many before, >= 0. Our choice."""
+    the one of as many about 10 s before, >= 0. Our choice."""
 
     unstable_spread: float = 0.20
     """Step times are unstable if the middle 80 % are further apart than this share of the median. Our choice: two slow

@@ -194,18 +194,20 @@ def _arriving(state: PaceState, now_s: float, config: SharingConfig) -> PaceStat
 
 
 def _has_settled(steps: Sequence[float], config: SharingConfig) -> bool:
-    """The last mini-batches are alike, or those of a noisy job no longer drift: their median is that of those before.
+    """The last mini-batches are alike, or those of a noisy job no longer drift: their median is what it was before.
 
-    On a real GPU few jobs keep each mini-batch within 2 %."""
-    last, before = steps[-config.stable_steps :], steps[-2 * config.stable_steps : -config.stable_steps]
+    Before is 10 s ago, but 60 to 200 mini-batches: a warm-up of half a minute shows between its noise. Our choice."""
+    last = steps[-config.stable_steps :]
     if len(last) < config.stable_steps:
         return False
     middle = median(last)
     if all(abs(step_s - middle) <= config.stable_spread * middle for step_s in last):
         return True
-    if len(before) < config.stable_steps or _spread((*before, *last)) > config.unstable_spread:
+    count = max(3 * config.stable_steps, min(10 * config.stable_steps, int(2 * config.measure_s / middle)))
+    if len(steps) < count or _spread(steps[-count:]) > config.unstable_spread:
         return False
-    return abs(median(before) - middle) <= config.stable_spread * middle
+    before = median(steps[-count : config.stable_steps - count])
+    return abs(before - middle) <= config.stable_spread * middle
 
 
 def _to_measuring(state: PaceState, now_s: float, config: SharingConfig) -> PaceState:

@@ -37,14 +37,21 @@ def test_a_newcomer_whose_mini_batches_vary_is_measured_as_soon_as_they_no_longe
     assert plant.phases.index("Measuring") < 25
 
 
-def test_a_newcomer_that_still_warms_up_is_not_measured() -> None:
-    plant = Plant(step_s=0.2, harm=harm_above(1000), noise=0.03)
-    for _ in range(20):
+@pytest.mark.parametrize("seed", range(5))
+def test_a_newcomer_that_warms_up_for_half_a_minute_is_measured_when_it_has(seed: int) -> None:
+    plant = Plant(step_s=0.2, harm=harm_above(1000), noise=0.03, seed=seed)
+    for second in range(45):
+        plant.step_s = 0.1 * (1 + max(0.0, 1 - second / 30))
         plant.run(1)
-        plant.step_s *= 0.965  # 7 % over 10 mini-batches
-    assert set(plant.phases) == {"Arriving"}
-    plant.run(20)
-    assert "Measuring" in plant.phases
+    plant.run(40)
+    assert plant.phases.index("Measuring") > 28
+    assert plant.state.base_s == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_newcomer_whose_mini_batches_are_never_alike_waits_for_two_minutes() -> None:
+    plant = Plant(step_s=0.1, harm=harm_above(1000), noise=0.3)
+    plant.run(125)
+    assert 119 <= plant.phases.index("Measuring") <= 122
 
 
 def test_long_mini_batches_are_measured_beside_the_floor() -> None:
