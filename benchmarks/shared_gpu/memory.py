@@ -59,7 +59,8 @@ def shrink_and_grow(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
             shrink_ms = orders.obeyed(device=floor + 2 * GIB)
             orders.until(lambda said: said.get("type") == "steps")  # it is said as the cache has just been emptied
             there = used(orders)
-            on_host = statistics.median(there_s) if (there_s := orders.steps(4.0)) else None
+            steps = orders.steps(4.0)  # none: each takes longer
+            on_host = statistics.median(steps) if steps else None
             charged = charged_for(job)
             grow_ms = orders.obeyed(device=None)
             after = statistics.median(orders.steps(1.5))
@@ -90,13 +91,13 @@ def price_of_host(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
             for part in (0.05, 0.10, 0.25, 0.50):
                 orders.obeyed(device=int(peak * (1 - part)))
                 orders.listen(1.0)
-                took = statistics.median(orders.steps(3.0) or [float("nan")])
+                steps = orders.steps(3.0)  # none: each takes longer
                 device, host = used(orders)
                 yield {
                     "model": model,
                     "asked": part,
                     "host_share": round(host / max(1, device + host), 3),
-                    "slower": round(took / before, 2),
+                    "slower": round(statistics.median(steps) / before, 2) if steps else None,
                 }
         node.end()
 
