@@ -1,14 +1,25 @@
-"""What the real node needs from the machine; with CODA_REQUIRE_RIGS=1 lacking it is a failure."""
+"""What the real node needs from the machine, and what is shown of it when a test fails there.
+
+With CODA_REQUIRE_RIGS=1 lacking something is a failure.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from coda_lab.host.errors import LabFailure, last_lines
 from coda_lab.host.paths import Settings
 from coda_lab.realnode.artifacts import missing_programs
+from coda_lab.realnode.node import CONTAINERD, GPU_PLUGIN, KUBELET, RealNode
 from tests.rigs import need
+
+SHOWN_LINES = 60
+STUCK = "syncLoop"  # the kubelet's loop over pods, in what an aborted kubelet writes of its goroutines
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +27,36 @@ def needs_vm() -> None:
     need(os.geteuid() == 0, "root")
     missing = missing_programs(Settings.from_environ())
     need(not missing, f"{', '.join(missing)} (make node)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the ends of the node's logs to the report of a failure: its folder is gone once the cluster ends."""
+    report = yield
+    node = getattr(item, "funcargs", {}).get("node")
+    if report.failed and isinstance(node, RealNode):
+        report.sections += sections(node)
+    return report
+
+
+def sections(node: RealNode) -> list[tuple[str, str]]:
+    """What there is to see of the node, by title."""
+    logs = {name: node.log(name) for name in (KUBELET, CONTAINERD, GPU_PLUGIN)}
+    logs |= {name: node.folder / f"{name}.log" for name in ("console", "qemu")}
+    shown = [(f"the real node's {name}.log", last_lines(log, SHOWN_LINES)) for name, log in logs.items()]
+    if logs[KUBELET].exists():
+        goroutines = logs[KUBELET].read_text(errors="replace").split("\n\n")
+        shown += [
+            ("where the kubelet was stuck", each) for each in goroutines if STUCK in each and "goroutine " in each
+        ]
+    with ThreadPoolExecutor(1) as thread:  # the tests' own event loop is not running, but is this thread's
+        shown.append(("the real node's load and memory", thread.submit(asyncio.run, load_of(node)).result()))
+    return shown
+
+
+async def load_of(node: RealNode) -> str:
+    """Or why it does not answer."""
+    try:
+        return (await node.run("/usr/bin/head", "-n", "3", "/proc/loadavg", "/proc/meminfo", timeout_s=20.0)).out
+    except LabFailure as failure:
+        return str(failure)

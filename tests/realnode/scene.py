@@ -14,7 +14,9 @@ from coda_lab.realnode.images import BUSYBOX
 from coda_lab.realnode.node import RealNode
 from tests.e2e.jobs import wait_for
 
-PATIENCE_S = 600.0  # usually 30 s; but the machine is emulated, and other work may take nearly all of this one
+PATIENCE_S = 900.0
+"""Usually 30 s; but the machine is emulated, and other work may take nearly all of this one. A kubelet that is stuck is
+started again after 7 minutes."""
 PODS = "/api/v1/namespaces/default/pods"
 
 

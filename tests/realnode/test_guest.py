@@ -10,6 +10,7 @@ import select
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,19 @@ from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.realnode.artifacts import ensure_guest
 from coda_lab.realnode.guest import Guest, Service
+
+RESTARTED = "short ended with 3 and is started again"
+
+SPEAKING_ONCE = """
+import os, socket, time
+with open({pids!r}, "a") as pids:
+    print(os.getpid(), file=pids)
+assert os.environ["WATCHDOG_USEC"] == "500000"
+path = os.environ["NOTIFY_SOCKET"].replace("@", "\\0")
+time.sleep(1.0)  # the program takes its time to start
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1\\nWATCHDOG=1", path)
+time.sleep(1000.0)
+"""
 
 pytestmark = pytest.mark.e2e  # the program is built first
 
@@ -100,6 +114,35 @@ async def test_a_service_lives_until_it_is_ended_and_starts_once(guest: Guest, t
     assert await guest.end("idler") == -signal.SIGTERM
     assert not await guest.is_running("idler")
     assert await guest.start(service) > 0
+
+
+async def test_a_service_that_ends_by_itself_is_started_again_until_the_host_ends_it(
+    guest: Guest, tmp_path: Path
+) -> None:
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    (await guest.run("/usr/bin/mkfifo", str(pipe))).check()
+    service = Service(name="short", argv=("/bin/sh", "-c", f"cat {pipe}; exit 3"), log=str(log), restarts=True)
+    await guest.start(service)
+    for word in ("one", "two"):
+        (await guest.run("/bin/sh", "-c", f"echo {word} > {pipe}")).check()  # waits for the reader
+    (await guest.run("/bin/sh", "-c", f"echo three > {pipe}")).check()
+    assert log.read_text().splitlines()[:4] == ["one", RESTARTED, "two", RESTARTED]
+    assert await guest.end("short") in (3, -signal.SIGTERM)
+    await asyncio.sleep(1.5)  # a restart would come after a second
+    assert not await guest.is_running("short")
+
+
+async def test_a_silent_service_is_aborted_once_it_has_spoken(guest: Guest, tmp_path: Path) -> None:
+    pid_file, log = tmp_path / "pids", tmp_path / "log"
+    program = SPEAKING_ONCE.format(pids=str(pid_file))
+    service = Service(name="silent", argv=(sys.executable, "-c", program), log=str(log), restarts=True, watchdog_s=0.5)
+    first = await guest.start(service)
+    assert await asyncio.to_thread(ends, first, within_s=30.0)
+    async with asyncio.timeout(30):
+        while len(pid_file.read_text().split()) < 2:
+            await asyncio.sleep(0.05)
+    assert log.read_text() == f"silent ended with {-signal.SIGABRT} and is started again\n"
+    await guest.end("silent")
 
 
 async def test_what_is_not_there_is_one_sentence(guest: Guest) -> None:

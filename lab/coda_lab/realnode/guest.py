@@ -11,7 +11,7 @@ import base64
 import json
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,18 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A program that keeps running in the machine; `log` is a path there."""
+    """A program that keeps running in the machine; `log` is a path there.
+
+    `restarts`: it is started again if it ends before the host signals it, as by systemd's `Restart=always`.
+    `watchdog_s`: it is aborted after so many seconds without a word, as by `WatchdogSec`; 0: never.
+    """
 
     name: str
     argv: tuple[str, ...]
     log: str
     environ: Mapping[str, str] = field(default_factory=dict)
+    restarts: bool = False
+    watchdog_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +106,8 @@ class Guest:
 
     async def start(self, service: Service) -> int:
         """Start a program that keeps running; return its pid there. Raises LabFailure."""
-        request = {"op": "start", "name": service.name, "argv": service.argv, "log": service.log}
-        return int((await self._ask({**request, "environ": dict(service.environ)}))["pid"])
+        request = {"op": "start", **asdict(service), "environ": dict(service.environ)}
+        return int((await self._ask(request))["pid"])
 
     async def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
         """Signal a program and wait for its end; return its exit code, negative for a signal. Raises LabFailure."""

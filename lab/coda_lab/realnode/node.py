@@ -34,6 +34,9 @@ _STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 _SOCKET_TIMEOUT_S = 120.0
 _IMPORT_TIMEOUT_S = 3600.0  # the agent's image has 200 MB, which the emulated machine unpacks; on a busy one slowly
 _LOOK_S = 0.2  # a new file in the machine sends no event here
+_WATCHDOG_S = 120.0
+"""The kubelet speaks twice in that time. It falls silent once its loop over pods is stuck for 5 minutes, such as in a
+call of a device plug-in, which has no time limit (kubernetes/kubernetes#129249)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +69,20 @@ class RealNode:
         """The content of a file in the machine. Raises LabFailure."""
         return await self.guest.read(path)
 
-    async def start(self, name: str, *argv: str, environ: Mapping[str, str] | None = None) -> int:
+    async def start(
+        self,
+        name: str,
+        *argv: str,
+        environ: Mapping[str, str] | None = None,
+        restarts: bool = False,
+        watchdog_s: float = 0.0,
+    ) -> int:
         """Start a program that keeps running, under a name; return its pid there. Raises LabFailure."""
         (self.share / "logs").mkdir(exist_ok=True)
-        service = Service(name=name, argv=argv, log=f"{SHARE}/logs/{name}.log", environ=environ or {})
+        log = f"{SHARE}/logs/{name}.log"
+        service = Service(
+            name=name, argv=argv, log=log, environ=environ or {}, restarts=restarts, watchdog_s=watchdog_s
+        )
         return await self.guest.start(service)
 
     async def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
@@ -124,6 +137,8 @@ class RealNode:
             f"--hostname-override={NODE}",
             f"--node-labels={configuration.LABEL_REAL}=true,{LABEL_RACK}=real",
             "--v=2",
+            restarts=True,
+            watchdog_s=_WATCHDOG_S,
         )
 
     async def start_all(self, pieces: NodePieces, credentials: Mapping[str, str]) -> None:
@@ -150,7 +165,7 @@ class RealNode:
         (await self.run("/bin/rm", "-f", configuration.CONTAINERD_SOCKET)).check()
         argv = (f"{_RUNTIME}/containerd", f"--config={_NODE_FILES}/containerd.toml")
         path = f"{_RUNTIME}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        await self.start(CONTAINERD, *argv, environ={"PATH": path})
+        await self.start(CONTAINERD, *argv, environ={"PATH": path}, restarts=True)
         await self._wait_for(configuration.CONTAINERD_SOCKET)
 
     async def import_image(self, archive: Path) -> None:
@@ -160,7 +175,8 @@ class RealNode:
 
     async def start_gpu_plugin(self) -> None:
         """Start the device plug-in that was killed. Raises LabFailure."""
-        await self.start(GPU_PLUGIN, "/run/coda-vm/guest", "gpus", _UNHEALTHY, *configuration.gpu_ids())
+        argv = ("/run/coda-vm/guest", "gpus", _UNHEALTHY, *configuration.gpu_ids())
+        await self.start(GPU_PLUGIN, *argv, restarts=True)
 
     def _write_files(self, pieces: NodePieces, credentials: Mapping[str, str]) -> None:
         (self.share / "node").mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,9 @@ type request struct {
 	Log      string            `json:"log"`
 	Signal   int               `json:"signal"`
 	TimeoutS float64           `json:"timeout_s"`
+	// Of a program to start: begin again what ends by itself, and abort what says nothing for so long (0: never).
+	Restarts  bool    `json:"restarts"`
+	WatchdogS float64 `json:"watchdog_s"`
 }
 
 // answer is the one line that goes back.

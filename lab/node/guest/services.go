@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"sync"
@@ -18,10 +20,13 @@ type services struct {
 }
 
 type service struct {
-	process *os.Process
-	ended   chan struct{} // closed at its end; code is written before
-	code    int
+	process    *os.Process
+	ended      chan struct{} // closed at its end; code is written before
+	code       int
+	isSignaled bool // the host sent a signal: it alone starts the program again
 }
+
+const restartAfter = time.Second
 
 func newServices() *services {
 	return &services{byName: map[string]*service{}}
@@ -85,22 +90,58 @@ func (all *services) start(asked request) answer {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Env = environ(asked.Environ)
 	command.Stdout, command.Stderr = sink, sink
+	var watchdog *watchdog
+	if asked.WatchdogS > 0 {
+		if watchdog, err = listenFor(asked.Name, seconds(asked.WatchdogS)); err != nil {
+			return answer{Error: err.Error()}
+		}
+		command.Env = append(command.Env, watchdog.environ()...)
+	}
 	if err := command.Start(); err != nil {
+		watchdog.close()
 		return answer{Error: err.Error()}
 	}
 	started := &service{process: command.Process, ended: make(chan struct{})}
 	all.byName[asked.Name] = started
+	go watchdog.guard(started.process)
 	go func() {
 		command.Wait()
+		watchdog.close()
 		started.code = exitCode(command.ProcessState)
 		close(started.ended)
+		if asked.Restarts {
+			all.restart(asked, started)
+		}
 	}()
 	return answer{Pid: command.Process.Pid, Running: true}
 }
 
+// restart starts a program again that ended without the host's will.
+func (all *services) restart(asked request, ended *service) {
+	time.Sleep(restartAfter)
+	all.lock.Lock()
+	isWanted := all.byName[asked.Name] == ended && !ended.isSignaled
+	all.lock.Unlock()
+	if !isWanted {
+		return
+	}
+	if sink, err := os.OpenFile(asked.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err == nil {
+		fmt.Fprintf(sink, "%s ended with %d and is started again\n", asked.Name, ended.code)
+		sink.Close()
+	}
+	if again := all.start(asked); again.Error != "" {
+		log.Printf("starting %s again: %s", asked.Name, again.Error)
+	}
+}
+
 // signal sends one and, where the host asks for it by a timeout, waits for the end.
 func (all *services) signal(asked request) answer {
-	known := all.get(asked.Name)
+	all.lock.Lock()
+	known := all.byName[asked.Name]
+	if known != nil {
+		known.isSignaled = true
+	}
+	all.lock.Unlock()
 	if known == nil {
 		return answer{Error: "no service " + asked.Name}
 	}
