@@ -35,11 +35,10 @@ _PARTS: Final[Mapping[str, Part]] = {part.value: part for part in Part}
 class Checker:
     """Watches one cluster for breaches of the invariants, from its API server alone. Owned by one event loop.
 
-    `breaches` only grows. Each trouble is in it once, until it has ended and begun again. `patience`: how many times
-    its allowance a part has for its duty, where it does not get all of the CPU time that it wants.
+    `breaches` only grows. Each trouble is in it once, until it has ended and begun again.
     """
 
-    def __init__(self, reader: Reader, *, clock: Callable[[], float] = time.time, patience: float = 1.0) -> None:
+    def __init__(self, reader: Reader, *, clock: Callable[[], float] = time.time) -> None:
         self.breaches: list[Breach] = []
         self._reader = reader
         self._clock = clock
@@ -47,7 +46,7 @@ class Checker:
         self._view = View()
         self._history = History()
         self._tenants = TenantWatch()
-        self._open = OpenSuspicions(patience)
+        self._open = OpenSuspicions()
         self._fitted: dict[str, Fitted] = {}
         self._count: Counter[str] = Counter()
         self._unreadable: dict[str, None] = {}

@@ -50,12 +50,9 @@ class Service:
 
 
 class OpenSuspicions:
-    """Suspicions by scope, with the time each was first seen. One loop owns it.
+    """Suspicions by scope, with the time each was first seen. One loop owns it."""
 
-    A part has `patience` times the allowance of what is its duty."""
-
-    def __init__(self, patience: float = 1.0) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self.services: Mapping[Part, Service] = {part: Service() for part in Part}
         self._open: dict[Scope, dict[Key, Suspicion]] = {}
         self._first_seen_s: dict[Key, float] = {}
@@ -115,4 +112,4 @@ class OpenSuspicions:
         since_s = max(self._first_seen_s[suspicion.key], suspicion.not_before_s, self._quiet_until_s)
         if suspicion.duty is None:
             return now_s - since_s >= suspicion.allowance_s
-        return self.services[suspicion.duty].worked_s(since_s) >= self._patience * suspicion.allowance_s
+        return self.services[suspicion.duty].worked_s(since_s) >= suspicion.allowance_s

@@ -145,15 +145,3 @@ def test_what_the_fresh_list_dropped_has_its_allowance_again() -> None:
     suspicions.restart(again.key, 6.0)
     assert not due(suspicions, 10.9)
     assert due(suspicions, 11.0)
-
-
-def test_patience_multiplies_what_a_part_has_for_its_duty_and_nothing_else() -> None:
-    suspicions = OpenSuspicions(patience=3.0)
-    renew(suspicions, "one", 0, 2)
-    suspicions.enter(SCOPE, [suspicion()], 2.0)
-    renew(suspicions, "one", 7, 12, 16)
-    assert not due(suspicions, 100.0)
-    renew(suspicions, "one", 17)
-    assert due(suspicions, 17.0)
-    suspicions.enter(SCOPE, [suspicion(duty=None)], 20.0)
-    assert due(suspicions, 20.0)
