@@ -75,6 +75,10 @@ func run(asked request) answer {
 func (all *services) start(asked request) answer {
 	all.lock.Lock()
 	defer all.lock.Unlock()
+	return all.startLocked(asked)
+}
+
+func (all *services) startLocked(asked request) answer {
 	if known := all.byName[asked.Name]; known != nil && known.runs() {
 		return answer{Error: asked.Name + " runs already"}
 	}
@@ -120,16 +124,15 @@ func (all *services) start(asked request) answer {
 func (all *services) restart(asked request, ended *service) {
 	time.Sleep(restartAfter)
 	all.lock.Lock()
-	isWanted := all.byName[asked.Name] == ended && !ended.isSignaled
-	all.lock.Unlock()
-	if !isWanted {
+	defer all.lock.Unlock()
+	if all.byName[asked.Name] != ended || ended.isSignaled {
 		return
 	}
 	if sink, err := os.OpenFile(asked.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err == nil {
 		fmt.Fprintf(sink, "%s ended with %d and is started again\n", asked.Name, ended.code)
 		sink.Close()
 	}
-	if again := all.start(asked); again.Error != "" {
+	if again := all.startLocked(asked); again.Error != "" {
 		log.Printf("starting %s again: %s", asked.Name, again.Error)
 	}
 }
