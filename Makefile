@@ -59,7 +59,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: dashboard-pictures framework torch demo test verify setup kube helm prometheus node image oci-images agent-image native realnode rigs check unit compiled e2e chain chaos fuzz hostile race bench results chart dashboards picture reference docs lock images kind-up kind-down clean
 
-demo: kube
+demo: $(READY)
 	$(BIN)/coda demo
 
 test: $(READY)

@@ -22,6 +22,7 @@ def test_the_demo_shows_all_it_tells_of() -> None:
     done = coda("demo")
     assert done.returncode == 0, done.stdout + done.stderr
     for told in (
+        "A day of a generated month",
         "CPU jobs borrow what training leaves idle",
         "A gang takes the cores back",
         "Why: InsufficientResources: needs 2 ranks of 8 GPUs",

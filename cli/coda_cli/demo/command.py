@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.model import Phase
 from coda.wording import counted
+from coda_cli.demo.day import show_day_beside
 from coda_cli.demo.examples import Example, examples_in
 from coda_cli.demo.job_table import DemoDisplay, reasons_of, summary_table
 from coda_cli.demo.story_command import show_story
@@ -25,6 +27,8 @@ from coda_cli.job_history import Follower, History, following, jobs_path
 from coda_cli.target_cluster import TargetCluster, local_target, refereed
 from coda_kube.api.client import Client, Rejected
 from coda_lab.checker import Report as Check
+from coda_lab.host.paths import Settings
+from coda_lab.programs.control_plane import ensure_shown
 from coda_sim.workload import ClusterShape, shape_from_text
 
 NAMESPACE = "default"
@@ -45,12 +49,15 @@ def demo_command(
 ) -> None:
     """Show what Coda does, in three minutes, on a local cluster of its own.
 
-    CPU jobs borrow idle cores, a gang takes them back, a job says why it waits, another finds how many cores it needs,
-    and a CPU pod that slows training down is throttled. Exit code 0: all of it was seen; 1: something was not.
+    First comes a day of a full cluster, simulated while the control plane is built. Then CPU jobs borrow idle cores, a
+    gang takes them back, a job says why it waits, another finds how many cores it needs, and a CPU pod that slows
+    training down is throttled. Exit code 0: all of it was seen; 1: something was not.
     With --examples, 0: every job ended as it should, or said that it can never fit."""
     console = result_console()
     with one_sentence(Console(stderr=True)):
         if examples is None:
+            shown_on = console if console.is_terminal else None  # else lines of the build would be among the results
+            show_day_beside(console, partial(ensure_shown, Settings.from_environ(), shown_on))
             problems = asyncio.run(show_story(console, keep=until_interrupted if keep else None))
         else:
             if not 0 < speed < math.inf:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from coda_sim.engine.log import RunLog
+from coda_sim.engine.log import JobEntry, RunLog
 from coda_sim.results.metrics import MeasuredSpan, cores_gained, spans, wait_s, waits_by_user
 from coda_sim.results.statistics import percentile
 
@@ -23,6 +24,7 @@ class Series:
     gpu_util: tuple[float, ...]
     gpu_active: tuple[float, ...]
     cpu_active: tuple[float, ...]
+    gpu_jobs_waiting: tuple[float, ...]  # how many of them, on average over each bucket
     gpu_waits_s: tuple[float, ...]  # at equal steps of the share of jobs, from 0 to 1
     cpu_waits_s: tuple[float, ...]
     wait_p99_by_user_s: tuple[tuple[str, float], ...]
@@ -42,6 +44,7 @@ def series_of(log: RunLog, window: MeasuredSpan) -> Series:
         gpu_util=_shares(busy, log.gpus * bucket_s),
         gpu_active=_shares(held, log.gpus * bucket_s),
         cpu_active=_shares(cores, log.cores * bucket_s),
+        gpu_jobs_waiting=_waiting(log.entries, window, bucket_s, len(held)),
         gpu_waits_s=_quantiles([wait for is_gpu, wait in waits if is_gpu]),
         cpu_waits_s=_quantiles([wait for is_gpu, wait in waits if not is_gpu]),
         wait_p99_by_user_s=tuple((user, percentile(of, 0.99) or 0.0) for user, of in waits_by_user(counted).items()),
@@ -71,6 +74,27 @@ def _buckets(log: RunLog, window: MeasuredSpan, bucket_s: float) -> tuple[list[f
             cores[number] += within_s * trail.held_cores[index]
             begun_s, passed_s = begun_s + within_s, passed_s - within_s
     return held, busy, cores
+
+
+def _waiting(entries: Sequence[JobEntry], window: MeasuredSpan, bucket_s: float, count: int) -> tuple[float, ...]:
+    waited_s = [0.0] * count
+    for entry in entries:
+        for begin_s, end_s in _waits(entry) if entry.gang.gpus else ():
+            first = max(0, int((begin_s - window.from_s) / bucket_s))
+            for number in range(first, count):
+                bucket_at_s = window.from_s + number * bucket_s
+                if bucket_at_s >= end_s:
+                    break
+                waited_s[number] += min(end_s, bucket_at_s + bucket_s) - max(begin_s, bucket_at_s)
+    return tuple(each / bucket_s for each in waited_s)
+
+
+def _waits(entry: JobEntry) -> Iterator[tuple[float, float]]:
+    """From submission, and from each stop, to the next start."""
+    if entry.pieces:
+        yield entry.gang.row.submit_s, entry.pieces[0].start_s
+        for before, after in pairwise(entry.pieces):
+            yield before.end_s, after.start_s
 
 
 def _shares(amounts: Sequence[float], whole: float) -> tuple[float, ...]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from coda.errors import CodaError
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings, kube_module
@@ -53,9 +55,9 @@ def ensure(settings: Settings, tell: Callable[[BuildProgress], None]) -> Binarie
     return Binaries(argv_by_part=argv_by_part, kubectl=kubectl, notes=notes)
 
 
-def ensure_shown(settings: Settings) -> Binaries:
-    """Like `ensure`, and show the build on stderr."""
-    with BuildDisplay(_recipe()) as display:
+def ensure_shown(settings: Settings, console: Console | None = None) -> Binaries:
+    """Like `ensure`, and show the build on the console; None: on stderr."""
+    with BuildDisplay(_recipe(), console) as display:
         return ensure(settings, display.show)
 
 

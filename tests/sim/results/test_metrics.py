@@ -2,7 +2,7 @@
 
 import pytest
 
-from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
+from coda_sim.results.metrics import RunMetrics, metrics_of, wait_s, window_of
 from coda_sim.results.series import series_of
 from coda_sim.traces import Row
 from tests.sim.simulating import only, simulated
@@ -61,3 +61,14 @@ def test_the_plots_show_what_the_measures_say() -> None:
     for curve, name in ((series.gpu_active, "gpu_active_all"), (series.gpu_util, "gpu_util_all")):
         assert sum(curve) / len(curve) == pytest.approx(metrics[name])
     assert sum(series.cpu_active) / len(series.cpu_active) == pytest.approx(metrics["cpu_active_all"])
+
+
+def test_the_curve_of_waiting_jobs_has_the_area_of_their_waits() -> None:
+    rows = [row(f"a{number}", gpus=4, duration_s=100, submit_s=10.0 * number) for number in range(4)]
+    log = simulated([*rows, row("c1", gpus=0, cpus=16, duration_s=100, submit_s=50), LAST], "1x4x16")
+    series = series_of(log, window_of([0.0, 1000.0], warmup_s=0, drain_s=0))
+    waits_s = sum(wait_s(entry) or 0.0 for entry in log.entries if entry.gang.gpus)
+    assert waits_s > 300
+    assert sum(series.gpu_jobs_waiting) * series.bucket_s == pytest.approx(waits_s)
+    later = series_of(log, window_of([0.0, 1000.0], warmup_s=100, drain_s=850))
+    assert sum(later.gpu_jobs_waiting) * later.bucket_s == pytest.approx(2 * 50)  # one runs
