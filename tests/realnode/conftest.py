@@ -19,6 +19,10 @@ from coda_lab.realnode.node import CONTAINERD, GPU_PLUGIN, KUBELET, RealNode
 from tests.rigs import need
 
 SHOWN_LINES = 60
+ASKED = {
+    "the real node's load and memory": ("/usr/bin/head", "-n", "3", "/proc/loadavg", "/proc/meminfo"),
+    "the ends of its containers' logs": ("/bin/sh", "-c", "tail -n 20 /var/log/pods/*/*/*.log"),
+}
 STUCK = "syncLoop"  # the kubelet's loop over pods, in what an aborted kubelet writes of its goroutines
 
 
@@ -33,7 +37,8 @@ def needs_vm() -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the ends of the node's logs to the report of a failure: its folder is gone once the cluster ends."""
     report = yield
-    node = getattr(item, "funcargs", {}).get("node")
+    given = getattr(item, "funcargs", {})
+    node = given.get("node") or getattr(given.get("cluster"), "real_node", None)
     if report.failed and isinstance(node, RealNode):
         report.sections += sections(node)
     return report
@@ -50,13 +55,13 @@ def sections(node: RealNode) -> list[tuple[str, str]]:
             ("where the kubelet was stuck", each) for each in goroutines if STUCK in each and "goroutine " in each
         ]
     with ThreadPoolExecutor(1) as thread:  # the tests' own event loop is not running, but is this thread's
-        shown.append(("the real node's load and memory", thread.submit(asyncio.run, load_of(node)).result()))
+        shown += [(title, thread.submit(asyncio.run, said(node, *words)).result()) for title, words in ASKED.items()]
     return shown
 
 
-async def load_of(node: RealNode) -> str:
-    """Or why it does not answer."""
+async def said(node: RealNode, *words: str) -> str:
+    """What a command prints there, or why the node does not answer."""
     try:
-        return (await node.run("/usr/bin/head", "-n", "3", "/proc/loadavg", "/proc/meminfo", timeout_s=20.0)).out
+        return (await node.run(*words, timeout_s=20.0)).out
     except LabFailure as failure:
         return str(failure)

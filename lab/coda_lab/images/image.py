@@ -93,7 +93,7 @@ def write_image(part: ImagePart, path: Path, version: str, settings: Settings, t
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="coda-image-", dir=path.parent) as scratch:
         coda = Path(scratch) / "coda.tar"
-        files = _coda_files(sources(), (*_CORE, f"{part.folder}/{part.package}"))
+        files = coda_files(sources(), part)
         if part.has_framework:
             write_bundle(Path(scratch) / _FRAMEWORK, settings)
             files |= _files_under(Path(scratch), _FRAMEWORK)
@@ -106,15 +106,18 @@ def write_image(part: ImagePart, path: Path, version: str, settings: Settings, t
     return name
 
 
-def _coda_files(root: Path, folders: Sequence[str]) -> dict[str, bytes]:
-    """Coda's modules, with their compiled form where this Python is of the image's version."""
+def coda_files(root: Path, part: ImagePart) -> dict[str, bytes]:
+    """Return what a part's image holds of the sources at `root`, by path: all of its packages, as the Dockerfile copies
+    them, and the compiled form of modules where this Python is of the image's version."""
     files: dict[str, bytes] = {}
-    for folder in folders:
+    for folder in (*_CORE, f"{part.folder}/{part.package}"):
         package = root / folder
-        for path in sorted(package.rglob("*.py")):
+        for path in sorted(package.rglob("*")):
+            if "__pycache__" in path.parts or not path.is_file():
+                continue
             inside = f"{_SITE}/{path.relative_to(package.parent)}"
             files[inside] = path.read_bytes()
-            if sys.version_info[:2] == tuple(map(int, _PYTHON.split("."))):
+            if path.suffix == ".py" and sys.version_info[:2] == tuple(map(int, _PYTHON.split("."))):
                 folder_of, _, module = inside.rpartition("/")
                 compiled = f"{folder_of}/__pycache__/{module.removesuffix('.py')}.cpython-311.pyc"
                 files[compiled] = _compiled(files[inside], f"/{inside}")

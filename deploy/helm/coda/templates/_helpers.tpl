@@ -102,15 +102,20 @@ securityContext:
   {{- toYaml .root.Values.securityContext | nindent 2 }}
 {{- end }}
 
-{{/* Probes of operator and extender. A replica is ready when it knows the cluster, leading or not. */}}
+{{/* Probes of a part. A replica is ready when it knows the cluster, leading or not. A slow node may take minutes to
+start it: only what answered once is killed for being silent. */}}
 {{- define "coda.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 300
 readinessProbe:
   httpGet: {path: /readyz, port: http}
   periodSeconds: 5
   timeoutSeconds: 2
 livenessProbe:
   httpGet: {path: /healthz, port: http}
-  initialDelaySeconds: 10
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
