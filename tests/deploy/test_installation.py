@@ -23,7 +23,7 @@ from coda_lab.checker import Checker
 from coda_lab.host.client_tls import client_context
 from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.install import wait_for_account, wait_for_leader
+from coda_lab.install import apply_all, wait_for_account, wait_for_leader
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
@@ -43,6 +43,15 @@ LEADER = f"{LABEL_LEADER}=true"
 READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
 VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes
 TWO_OPERATORS = tuple(word for key, value in VALUES.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
+RBAC = "rbac.authorization.k8s.io"
+ROLES = {
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Role": f"/apis/{RBAC}/v1/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"/apis/{RBAC}/v1/namespaces/{{namespace}}/rolebindings",
+    "ClusterRole": f"/apis/{RBAC}/v1/clusterroles",
+    "ClusterRoleBinding": f"/apis/{RBAC}/v1/clusterrolebindings",
+}
+HOOKS = ("uninstall", "definitions")
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -328,13 +337,64 @@ async def test_a_part_may_not_do_in_a_users_namespace(
     assert answer["status"]["allowed"] is False
 
 
-@pytest.mark.parametrize("part", ["operator", "extender", "agent"])
+@pytest.mark.parametrize("part", ["operator", "extender", "agent", "scheduler", *HOOKS])
 @pytest.mark.parametrize("namespace", ["default", NAMESPACE])
-async def test_a_part_may_do_what_was_reviewed(installation: Installation, part: str, namespace: str) -> None:
+async def test_a_part_may_do_what_was_reviewed(
+    installation: Installation, admin: Client, part: str, namespace: str
+) -> None:
     """As `kubectl auth can-i --list` says, less what every account may."""
-    account = f"system:serviceaccount:{NAMESPACE}:coda-{part}"
-    own = may_do(installation, account, namespace) - may_do(installation, "system:serviceaccount:x:y", namespace)
-    compare_with_golden(f"may-{part}-in-{namespace}.txt", sorted(own))
+    async with contextlib.AsyncExitStack() as granted:
+        if part in HOOKS:
+            await granted.enter_async_context(applied(admin, accounts_of_hook(installation.helm, part)))
+        compare_with_golden(f"may-{part}-in-{namespace}.txt", own(installation, account_of(part), namespace))
+
+
+@pytest.mark.parametrize("role", ["coda-edit", "coda-view", "coda-pool-user"])
+async def test_a_role_for_users_grants_what_was_reviewed(installation: Installation, admin: Client, role: str) -> None:
+    metadata = {"name": f"reviewed-{role}", "namespace": "default"}
+    subject = {"kind": "User", "name": metadata["name"], "apiGroup": RBAC}
+    reference = {"kind": "ClusterRole", "name": role, "apiGroup": RBAC}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": reference,
+        "subjects": [subject],
+    }
+    async with applied(admin, [binding]):
+        compare_with_golden(f"may-{role}.txt", own(installation, metadata["name"], "default"))
+
+
+def account_of(part: str) -> str:
+    return f"system:serviceaccount:{NAMESPACE}:coda-{part}"
+
+
+def accounts_of_hook(helm: Helm, part: str) -> list[Json]:
+    """A hook's account and what it is granted: on a cluster they exist only while it runs."""
+    return [
+        {**item, "metadata": {"namespace": NAMESPACE} | item["metadata"]}
+        for item in helm.render()
+        if item["metadata"]["name"] == f"coda-{part}" and item["kind"] in ROLES
+    ]
+
+
+@contextlib.asynccontextmanager
+async def applied(admin: Client, items: list[Json]) -> AsyncIterator[None]:
+    await apply_all(admin, items)
+    try:
+        yield
+    finally:
+        for item in items:
+            metadata = item["metadata"]
+            collection = ROLES[item["kind"]].format(namespace=metadata["namespace"])
+            await admin.delete(f"{collection}/{metadata['name']}")
+
+
+def own(installation: Installation, account: str, namespace: str) -> list[str]:
+    """What an account may do there, and not every account."""
+    return sorted(
+        may_do(installation, account, namespace) - may_do(installation, "system:serviceaccount:x:y", namespace)
+    )
 
 
 def may_do(installation: Installation, account: str, namespace: str) -> set[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from coda_lab.host.errors import LabFailure, last_lines
 from coda_lab.host.paths import Settings
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.realnode.artifacts import missing_programs
 from coda_lab.realnode.node import CONTAINERD, GPU_PLUGIN, KUBELET, RealNode
 from tests.rigs import need
@@ -35,12 +36,14 @@ def needs_vm() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the ends of the node's logs to the report of a failure: its folder is gone once the cluster ends."""
+    """Add the ends of the node's logs to the report of a failure, while there is a node: not after the teardown."""
     report = yield
-    given = getattr(item, "funcargs", {})
-    node = given.get("node") or getattr(given.get("cluster"), "real_node", None)
-    if report.failed and isinstance(node, RealNode):
-        report.sections += sections(node)
+    if report.failed and report.when != "teardown":
+        given = getattr(item, "funcargs", {})
+        cluster = given.get("cluster")
+        node = given.get("node") or (cluster.real_node if isinstance(cluster, LocalCluster) else None)
+        if isinstance(node, RealNode):
+            report.sections += sections(node)
     return report
 
 
