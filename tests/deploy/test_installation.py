@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -23,12 +21,13 @@ from coda_lab.checker import Checker
 from coda_lab.host.client_tls import client_context
 from coda_lab.host.paths import chart
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.install import apply_all, wait_for_account, wait_for_leader
+from coda_lab.install import wait_for_account, wait_for_leader
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
+from tests.deploy.granted import HOOKS, RBAC, account_of, accounts_of_hook, applied, own
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
 from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, run_pods
 from tests.deploy.renewal import TAKEN_UP, ask_anew, renew_certificate
@@ -43,15 +42,6 @@ LEADER = f"{LABEL_LEADER}=true"
 READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
 VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes
 TWO_OPERATORS = tuple(word for key, value in VALUES.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
-RBAC = "rbac.authorization.k8s.io"
-ROLES = {
-    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
-    "Role": f"/apis/{RBAC}/v1/namespaces/{{namespace}}/roles",
-    "RoleBinding": f"/apis/{RBAC}/v1/namespaces/{{namespace}}/rolebindings",
-    "ClusterRole": f"/apis/{RBAC}/v1/clusterroles",
-    "ClusterRoleBinding": f"/apis/{RBAC}/v1/clusterrolebindings",
-}
-HOOKS = ("uninstall", "definitions")
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -346,7 +336,7 @@ async def test_a_part_may_do_what_was_reviewed(
     async with contextlib.AsyncExitStack() as granted:
         if part in HOOKS:
             await granted.enter_async_context(applied(admin, accounts_of_hook(installation.helm, part)))
-        compare_with_golden(f"may-{part}-in-{namespace}.txt", own(installation, account_of(part), namespace))
+        compare_with_golden(f"may-{part}-in-{namespace}.txt", own(installation.cluster, account_of(part), namespace))
 
 
 @pytest.mark.parametrize("role", ["coda-edit", "coda-view", "coda-pool-user"])
@@ -362,45 +352,7 @@ async def test_a_role_for_users_grants_what_was_reviewed(installation: Installat
         "subjects": [subject],
     }
     async with applied(admin, [binding]):
-        compare_with_golden(f"may-{role}.txt", own(installation, metadata["name"], "default"))
-
-
-def account_of(part: str) -> str:
-    return f"system:serviceaccount:{NAMESPACE}:coda-{part}"
-
-
-def accounts_of_hook(helm: Helm, part: str) -> list[Json]:
-    """A hook's account and what it is granted: on a cluster they exist only while it runs."""
-    return [
-        {**item, "metadata": {"namespace": NAMESPACE} | item["metadata"]}
-        for item in helm.render()
-        if item["metadata"]["name"] == f"coda-{part}" and item["kind"] in ROLES
-    ]
-
-
-@contextlib.asynccontextmanager
-async def applied(admin: Client, items: list[Json]) -> AsyncIterator[None]:
-    await apply_all(admin, items)
-    try:
-        yield
-    finally:
-        for item in items:
-            metadata = item["metadata"]
-            collection = ROLES[item["kind"]].format(namespace=metadata["namespace"])
-            await admin.delete(f"{collection}/{metadata['name']}")
-
-
-def own(installation: Installation, account: str, namespace: str) -> list[str]:
-    """What an account may do there, and not every account."""
-    return sorted(
-        may_do(installation, account, namespace) - may_do(installation, "system:serviceaccount:x:y", namespace)
-    )
-
-
-def may_do(installation: Installation, account: str, namespace: str) -> set[str]:
-    words = ("auth", "can-i", "--list", f"--as={account}", f"--namespace={namespace}", "--no-headers")
-    ended = subprocess.run([*installation.cluster.kubectl, *words], check=True, capture_output=True, text=True)
-    return {re.sub(r" {2,}", "  ", line.strip()) for line in ended.stdout.splitlines()}
+        compare_with_golden(f"may-{role}.txt", own(installation.cluster, metadata["name"], "default"))
 
 
 async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
