@@ -56,4 +56,10 @@ def own(cluster: LocalCluster, account: str, namespace: str) -> list[str]:
 def may_do(cluster: LocalCluster, account: str, namespace: str) -> set[str]:
     words = ("auth", "can-i", "--list", f"--as={account}", f"--namespace={namespace}", "--no-headers")
     ended = subprocess.run([*cluster.kubectl, *words], check=True, capture_output=True, text=True)
-    return {re.sub(r" {2,}", "  ", line.strip()) for line in ended.stdout.splitlines()}
+    return {_in_order(re.sub(r" {2,}", "  ", line.strip())) for line in ended.stdout.splitlines()}
+
+
+def _in_order(line: str) -> str:
+    """With its verbs sorted: the API server lists those of several roles in changing order."""
+    what, bracket, verbs = line.rpartition("[")
+    return what + bracket + " ".join(sorted(verbs.rstrip("]").split())) + "]"

@@ -344,13 +344,8 @@ async def test_a_role_for_users_grants_what_was_reviewed(installation: Installat
     metadata = {"name": f"reviewed-{role}", "namespace": "default"}
     subject = {"kind": "User", "name": metadata["name"], "apiGroup": RBAC}
     reference = {"kind": "ClusterRole", "name": role, "apiGroup": RBAC}
-    binding = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": metadata,
-        "roleRef": reference,
-        "subjects": [subject],
-    }
+    binding: Json = {"kind": "RoleBinding", "metadata": metadata, "roleRef": reference, "subjects": [subject]}
+    binding["apiVersion"] = f"{RBAC}/v1"
     async with applied(admin, [binding]):
         compare_with_golden(f"may-{role}.txt", own(installation.cluster, metadata["name"], "default"))
 
