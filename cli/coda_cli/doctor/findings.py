@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from coda.wording import counted, listed
+from coda_cli.doctor.daemon_sets import kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
 from coda_cli.doctor.seen import LEASES, Seen
@@ -114,9 +115,11 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     if seen.nodes is None:
         yield unreadable(about)
         return
+    yield from _daemon_sets(seen)
     with_gpus = [node for node in seen.nodes if _gpus(node)]
     if not with_gpus:
-        yield Finding(Level.BAD, about, f"no node shows {GPU}", "install NVIDIA's device plugin or GPU operator")
+        fix = "install NVIDIA's device plugin or GPU operator, with a toleration of the pool's taint"
+        yield Finding(Level.BAD, about, f"no node shows {GPU}", fix)
         return
     pool = [node for node in with_gpus if _has_pool_taint(node)]
     gpus = counted(sum(map(_gpus, with_gpus)), "GPU")
@@ -127,12 +130,13 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     else:
         tainted = ", all with the pool's taint" if pool else ""
         yield Finding(Level.GOOD, about, f"{len(with_gpus)} with {gpus}{tainted}")
-    if pool and seen.daemon_sets is not None:
-        kept_out = [_name(item) for item in seen.daemon_sets if not _tolerates_pool(item) and _is_for_all_nodes(item)]
-        if kept_out:
-            says = f"{few(kept_out)} not on nodes of the pool"
-            fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
-            yield Finding(Level.NOTE, "DaemonSets", says, fix)
+
+
+def _daemon_sets(seen: Seen) -> Iterator[Finding]:
+    kept = kept_out(seen.daemon_sets or (), seen.nodes or ())
+    if kept:
+        fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
+        yield Finding(Level.NOTE, "DaemonSets", f"{few(kept)} not on nodes of the pool", fix)
 
 
 def _agents(seen: Seen) -> Iterator[Finding]:
@@ -184,20 +188,3 @@ def _gpus(node: Json) -> int:
 
 def _has_pool_taint(node: Json) -> bool:
     return any(taint["key"] == POOL_TAINT for taint in node["spec"].get("taints") or ())
-
-
-def _tolerates_pool(daemon_set: Json) -> bool:
-    tolerations = daemon_set["spec"]["template"]["spec"].get("tolerations") or ()
-    return any(
-        (one.get("operator") == "Exists" and one.get("key", "") in ("", POOL_TAINT)) or one.get("key") == POOL_TAINT
-        for one in tolerations
-    )
-
-
-def _is_for_all_nodes(daemon_set: Json) -> bool:
-    spec = daemon_set["spec"]["template"]["spec"]
-    return not spec.get("nodeSelector") and not (spec.get("affinity") or {}).get("nodeAffinity")
-
-
-def _name(item: Json) -> str:
-    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"

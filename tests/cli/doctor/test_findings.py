@@ -49,6 +49,31 @@ def daemon_set(name: str, *tolerations: Json, **spec: Any) -> Json:
     return {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": pod}}}
 
 
+PRESENT = "nvidia.com/gpu.present"
+NVIDIA: Json = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "feature.node.kubernetes.io/pci-10de.present", "operator": "Exists"}
+                        ]
+                    },
+                    {"matchExpressions": [{"key": PRESENT, "operator": "In", "values": ["true"]}]},
+                ]
+            }
+        }
+    }
+}
+"""As NVIDIA's chart of its device plugin has it."""
+
+
+def labelled(name: str, *, gpus: int = 8) -> Json:
+    found = node(name, gpus=gpus)
+    return {**found, "metadata": {"name": name, "labels": {PRESENT: "true"}}}
+
+
 NOW_S = 1_795_000_000.0
 LEAF = new_leaf(new_authority(NOW_S), serves=True, now_s=NOW_S).certificate
 SCHEDULER: Json = {
@@ -159,6 +184,26 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             {"daemon_sets": [daemon_set("plugin"), daemon_set("here", nodeSelector={"a": "b"})]},
             (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
             id="a DaemonSet that is kept out",
+        ),
+        pytest.param(
+            {"nodes": [labelled("n1", gpus=0)], "daemon_sets": [daemon_set("plugin", **NVIDIA)]},
+            (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
+            id="NVIDIA's device plugin is kept out, so no node shows a GPU",
+        ),
+        pytest.param(
+            {"nodes": [labelled("n1")], "daemon_sets": [daemon_set("plugin", nodeSelector={PRESENT: "true"})]},
+            (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
+            id="a DaemonSet for nodes with GPUs alone is kept out",
+        ),
+        pytest.param(
+            {"daemon_sets": [daemon_set("plugin", {"key": "coda.scheduler/pool", "value": "other"})]},
+            (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
+            id="a toleration of another value",
+        ),
+        pytest.param(
+            {"daemon_sets": [daemon_set("plugin", {"operator": "Exists", "effect": "NoExecute"})]},
+            (Level.NOTE, "DaemonSets", "gpu/plugin not on nodes of the pool"),
+            id="a toleration of another effect",
         ),
         pytest.param(
             {"profiles": []}, (Level.NOTE, "agents", "none: no job is tuned, no pod is throttled"), id="no agents"
@@ -278,3 +323,18 @@ def test_a_node_whose_agent_saw_a_broken_gpu_is_named() -> None:
     assert [says.partition(": ")[2] for says in found] == [
         "its agent saw Xid 79 on GPU-1: the GPU has fallen off the bus"
     ]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        daemon_set("elsewhere", nodeSelector={"a": "b"}),
+        daemon_set("everywhere", {"operator": "Exists"}),
+        daemon_set("by value", {"key": "coda.scheduler/pool", "operator": "Equal", "effect": "NoSchedule"}),
+        daemon_set("of others", **NVIDIA),
+    ],
+    ids=lambda item: item["metadata"]["name"],
+)
+def test_a_daemon_set_that_the_taint_does_not_keep_out_is_not_named(harmless: Json) -> None:
+    found = findings(replace(WELL, daemon_sets=[harmless]))
+    assert [one for one in found if one.about == "DaemonSets"] == []
