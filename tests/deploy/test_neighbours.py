@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from coda_cli.doctor.finding import Level
+from coda_cli.doctor.parts import certificates
+from coda_cli.doctor.seen import look
 from coda_kube.api.client import Client
 from coda_lab.host.paths import chart
 from coda_lab.programs.neighbours import CERT_MANAGER, PROMETHEUS_OPERATOR
@@ -49,6 +52,8 @@ async def test_a_certificate_of_cert_manager_is_what_both_sides_use(installed: I
         note = "cert-manager.io/certificate-name"
         secret = await admin.get(f"{SECRETS}/coda-scheduler-tls")
         assert secret["metadata"]["annotations"][note] == "coda-scheduler-tls"
+        (found,) = certificates(await look(admin))
+        assert (found.level, found.says.split(",")[0]) == (Level.GOOD, "3")
         job = await submit(user, job_json("signed", replicas=2, gpus=8, run_s=0.2))
         await wait_for_phase(user, job, "Succeeded")
         assert installed.complaints() == []

@@ -149,7 +149,9 @@ async def test_an_uninstallation_takes_coda_out_by_a_pod(cluster: LocalCluster, 
     """Its order needs a real kubelet: the parts must have ended before what they guard is let go."""
     async with cluster.client("user") as user:
         job = await submit(user, training_job("left", gpus=1))
-    await wait_for(admin, job_path(job), lambda item: FINALIZER in item["metadata"]["finalizers"], within_s=PATIENCE_S)
+    await wait_for(
+        admin, job_path(job), lambda item: FINALIZER in item["metadata"].get("finalizers", ()), within_s=PATIENCE_S
+    )
     watching = asyncio.create_task(hook_pod(admin, "uninstall"))
     await run_helm(helm, cluster, "uninstall", "coda", "--wait")
     ran_for_real(await watching)

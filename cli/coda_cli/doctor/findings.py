@@ -59,7 +59,7 @@ def _kubernetes(seen: Seen) -> Finding:
 
 
 def _definitions(seen: Seen) -> Finding:
-    about, fix = "definitions", "kubectl apply --server-side -f crds/"
+    about, fix = "definitions", "kubectl apply --server-side --force-conflicts -f crds/"
     if seen.schema is None:
         return Finding(Level.BAD, about, "the API server does not know TrainingJobs", "install Coda, or: " + fix)
     missing = [*missing_fields(seen.schema)]

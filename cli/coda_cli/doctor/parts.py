@@ -19,7 +19,7 @@ SOON_S: Final = 5 * DAY_S
 """The operator renews with a third of 30 days left, so 5 days left say that nobody has renewed for days."""
 
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
-_ROLL_OUT: Final = "helm upgrade coda deploy/helm/coda -n coda-system --reuse-values"
+_ROLL_OUT: Final = "helm upgrade coda deploy/helm/coda -n coda-system --reset-then-reuse-values"
 
 
 def versions(seen: Seen) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def certificates(seen: Seen) -> Iterator[Finding]:
     if seen.certificates is None:
         yield unreadable(about)
         return
-    fix = "kubectl -n coda-system logs deploy/coda-operator: the operator makes and renews them"
+    fix = "kubectl -n coda-system logs deploy/coda-operator; by cert-manager: kubectl -n coda-system get certificates"
     if not seen.certificates:
         yield Finding(Level.BAD, about, "none: kube-scheduler cannot reach the extender", fix)
         return
