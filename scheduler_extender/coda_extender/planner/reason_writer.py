@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from coda.model import JobId
 from coda.model.decision import Refusal
 from coda.model.live_placement import is_waiting
-from coda.placements.failed_writes import WriteFailures
+from coda.placements.failed_writes import PATIENCE_S, WriteFailures
 from coda_extender.metrics import Metrics
 from coda_extender.planner.pending_reasons import (
+    BATCH,
     PendingNotice,
     PendingReasons,
     first_wait_since_s,
@@ -27,11 +29,13 @@ from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 
 SLOW_PAUSE_LIMIT_S: Final = 8.0  # while writes only take long; those that fail have longer pauses
+_FAILED: Final = (Written.FAILED, Written.REFUSED, Written.BUSY)
 
 
 class ReasonWriter:
     """Keeps all refusals, compares each with what the job's object shows, and writes the differences as they become
-    due. A notice whose write did not work is due again after a pause of its own."""
+    due. A notice whose write did not work is due again after a pause of its own. One whose write is slow waits for its
+    end, and one that such writes of its namespace keep from beginning waits for the end of one of them."""
 
     def __init__(self, writer: StatusWriter, state: ClusterState, metrics: Metrics, *, at_once: int) -> None:
         self._writer = writer
@@ -45,6 +49,9 @@ class ReasonWriter:
         self._failures: dict[JobId, WriteFailures] = {}
         self._paused_until_s: dict[JobId, float] = {}
         self._paused: dict[JobId, PendingNotice] = {}
+        self._conflicts: dict[JobId, int] = {}  # in a row
+        self._slow: set[JobId] = set()  # their writes go on
+        self._crowded: dict[str, dict[JobId, None]] = {}  # by namespace, the longest wait first
         self._worked_s = float("-inf")
 
     def change_refusals(self, changes: ChangedRefusals) -> None:
@@ -76,6 +83,9 @@ class ReasonWriter:
         self._refusal_by_job.clear()
         self._stale.clear()
         self._paused.clear()
+        self._paused_until_s.clear()
+        self._slow.clear()
+        self._crowded.clear()
         self._reasons.clear()
 
     def _compare(self, job: JobId) -> None:
@@ -101,10 +111,11 @@ class ReasonWriter:
             due = [notice for notice in notices if not self._keep_paused(notice)]
             if due:
                 results = await asyncio.gather(*(self._write(notice) for notice in due))
-                worked = any(written in (Written.DONE, Written.NEEDLESS) for written in results)
-                failures = 0 if worked else min(failures + 1, len(RETRY_S) - 1)
-                if not worked:  # the API server is away, or each of these has its own trouble
+                if all(written in _FAILED for written in results):  # the API server is away, or has its own trouble
+                    failures = min(failures + 1, len(RETRY_S) - 1)
                     await asyncio.sleep(RETRY_S[failures])
+                else:
+                    failures = 0
             elif not notices:
                 await self._wait(more_in_s, now_s)
 
@@ -127,32 +138,76 @@ class ReasonWriter:
 
     def _end_pauses(self, now_s: float) -> None:
         for job in [job for job, until_s in self._paused_until_s.items() if until_s <= now_s]:
-            del self._paused_until_s[job]
-            if (notice := self._paused.pop(job, None)) is not None:
-                self._reasons.put_back(notice)
-        for job in [job for job in self._failures if job not in self._state.job_json_by_id]:
-            del self._failures[job]
+            self._end_pause(job)
+        for by_job in (self._failures, self._conflicts):
+            for job in [job for job in by_job if job not in self._state.job_json_by_id]:
+                del by_job[job]
+
+    def _pause(self, notice: PendingNotice, pause_s: float) -> None:
+        self._paused_until_s[notice.job] = time.monotonic() + pause_s
+        self._paused[notice.job] = notice
+
+    def _end_pause(self, job: JobId) -> None:
+        self._paused_until_s.pop(job, None)
+        if (notice := self._paused.pop(job, None)) is not None:
+            self._reasons.put_back(notice)
 
     async def _write(self, notice: PendingNotice) -> Written:
+        """What came of the write; SLOW also if it did not begin because of slow ones."""
+        job, began = notice.job, False
+
+        def status_after(status: Json) -> Json | None:
+            nonlocal began
+            began = True
+            return self._status_after(notice, status)
+
         async with self._slots:
-            created_s = first_wait_since_s(self._state.job_json_by_id.get(notice.job))
+            created_s = first_wait_since_s(self._state.job_json_by_id.get(job))
             written = await self._writer.write(
-                notice.job,
-                lambda status: self._status_after(notice, status),
-                done=lambda: self._note_stored(notice.job, created_s),
+                job,
+                status_after,
+                done=lambda: self._note_stored(job, created_s),
+                ended=lambda written: self._note_late_end(notice, written),
             )
-        now_s = time.monotonic()
-        if written in (Written.CONFLICT, Written.LAPSED):
-            self._reasons.put_back(notice)
-        elif written in (Written.FAILED, Written.REFUSED, Written.SLOW, Written.BUSY):
-            before = self._failures.get(notice.job) or WriteFailures(since_s=now_s)
-            failures = self._failures[notice.job] = before.with_failure(now_s)
-            pause_s = failures.pause_s(others_work=self._worked_s > failures.since_s)
-            if written in (Written.SLOW, Written.BUSY):
-                pause_s = min(pause_s, SLOW_PAUSE_LIMIT_S)
-            self._paused_until_s[notice.job] = now_s + max(pause_s, RETRY_S[1])
-            self._paused[notice.job] = notice
+        if written is Written.SLOW:
+            self._slow.add(job)
+            self._pause(notice, SLOW_PAUSE_LIMIT_S)
+        elif written is Written.BUSY and not began:
+            crowded = self._crowded.setdefault(_namespace(job), {})
+            crowded[job] = None
+            self._pause(notice, min(SLOW_PAUSE_LIMIT_S, PATIENCE_S * max(1.0, len(crowded) / BATCH)))
+            written = Written.SLOW
+        else:
+            self._note_end(notice, written)
         return written
+
+    def _note_end(self, notice: PendingNotice, written: Written) -> None:
+        job, now_s = notice.job, time.monotonic()
+        if written in (Written.CONFLICT, Written.LAPSED):
+            conflicts = self._conflicts[job] = self._conflicts.get(job, -1) + 1
+            self._pause(notice, RETRY_S[min(conflicts, len(RETRY_S) - 2)])
+        elif written in _FAILED:
+            before = self._failures.get(job) or WriteFailures(since_s=now_s)
+            failures = self._failures[job] = before.with_failure(now_s)
+            pause_s = failures.pause_s(others_work=self._worked_s > failures.since_s)
+            if written is Written.BUSY:
+                pause_s = min(pause_s, SLOW_PAUSE_LIMIT_S)
+            self._pause(notice, max(pause_s, RETRY_S[1]))
+
+    def _note_late_end(self, notice: PendingNotice, written: Written) -> None:
+        """A write has ended. If it was slow, its job is free again, and there is room for others of its namespace."""
+        if notice.job not in self._slow:
+            return
+        self._slow.discard(notice.job)
+        latest = self._paused.get(notice.job, notice)
+        self._end_pause(notice.job)
+        if written not in (Written.DONE, Written.NEEDLESS, Written.STALE):
+            self._note_end(latest, written)
+        crowded = self._crowded.get(_namespace(notice.job), {})
+        for job in list(islice(crowded, BATCH)):
+            del crowded[job]
+            self._end_pause(job)
+        self._changed.set()
 
     def _note_stored(self, job: JobId, created_s: float | None) -> None:
         """Soon or late: a slow write that is stored in the end is no failure."""
@@ -160,6 +215,7 @@ class ReasonWriter:
         if created_s is not None:
             self._metrics.first_reason_s.observe(max(0.0, self._writer.now_s() - created_s))
         self._failures.pop(job, None)
+        self._conflicts.pop(job, None)
         self._worked_s = time.monotonic()
 
     def _status_after(self, notice: PendingNotice, status: Json) -> Json | None:
@@ -171,3 +227,7 @@ class ReasonWriter:
         if job is None or not is_waiting(job) or notice_for(notice.refusal, {"status": status}) is None:
             return None
         return unchanged | {"pending": pending_for(notice.refusal, status, self._writer.now_s())}
+
+
+def _namespace(job: JobId) -> str:
+    return job.partition("/")[0]

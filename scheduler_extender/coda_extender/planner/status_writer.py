@@ -59,12 +59,19 @@ class StatusWriter:
         self._slots = WriteSlots(at_once, cluster.changed.set)
 
     async def write(
-        self, job_id: JobId, change: Change, *, decided_on: Job | None = None, done: Callable[[], None] | None = None
+        self,
+        job_id: JobId,
+        change: Change,
+        *,
+        decided_on: Job | None = None,
+        done: Callable[[], None] | None = None,
+        ended: Callable[[Written], None] | None = None,
     ) -> Written:
-        """Apply `change`, if the job is still as in `decided_on`. `done` is called once it is stored, soon or late.
+        """Apply `change`, if the job is still as in `decided_on`. Soon or late, `done` is called once it is stored, and
+        `ended` with what came of a write that began, unless it is cancelled.
 
         With `decided_on` the capacity of the new placement counts as taken from now on."""
-        written = await self._slots.run(job_id, lambda: self._write(job_id, change, decided_on, done))
+        written = await self._slots.run(job_id, lambda: self._write_and_tell(job_id, change, decided_on, done, ended))
         if written is None and decided_on is not None:
             self.on_end(job_id, Written.BUSY, "")
         return self._counted(written or Written.BUSY)
@@ -80,6 +87,19 @@ class StatusWriter:
     def _counted(self, written: Written) -> Written:
         if written not in (Written.DONE, Written.NEEDLESS):
             self._metrics.refused_writes.labels(written.value).inc()
+        return written
+
+    async def _write_and_tell(
+        self,
+        job_id: JobId,
+        change: Change,
+        decided_on: Job | None,
+        done: Callable[[], None] | None,
+        ended: Callable[[Written], None] | None,
+    ) -> Written:
+        written = await self._write(job_id, change, decided_on, done)
+        if ended is not None:
+            ended(written)
         return written
 
     async def _write(
