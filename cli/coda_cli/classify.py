@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
-import orjson
 import typer
 from rich.console import Console
 
 from coda.diagnosis import Diagnosis, End, RankLog, RuleBook, built_in_rules, classify, rules_from_toml
 from coda.errors import InvalidInput
 from coda_cli.exit_codes import one_sentence
+from coda_cli.output import TextOption, TextOutput, print_for_programs
 
 MOST_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 18
-
-
-class Output(Enum):
-    """How the answer is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def classify_command(
@@ -31,7 +23,7 @@ def classify_command(
     exit_code: Annotated[
         int | None, typer.Option("--exit-code", min=-255, max=4294967295, help="How the program ended, if known.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="As text or as JSON.")] = Output.TEXT,
+    output: TextOption = TextOutput.TEXT,
     rules: Annotated[Path | None, typer.Option("--rules", help="Further rules, a TOML file; they go first.")] = None,
 ) -> None:
     """Say why a program failed: reason, evidence and whether to try again.
@@ -40,7 +32,8 @@ def classify_command(
     with one_sentence(Console(stderr=True)):
         book = _book(rules)
         found = classify([RankLog(log=_read(file))], [End(exit_code=exit_code)], book)
-        sys.stdout.write(_json(found) if output is Output.JSON else _text(found))
+        if not print_for_programs(_fields(found), output):
+            sys.stdout.write(_text(found))
 
 
 def _read(file: str) -> bytes:
@@ -73,8 +66,8 @@ def _book(rules: Path | None) -> RuleBook:
     return built_in_rules().with_rules(rules_from_toml(text, str(rules)))
 
 
-def _json(found: Diagnosis) -> str:
-    fields = {
+def _fields(found: Diagnosis) -> dict[str, object]:
+    return {
         "reason": found.reason.value,
         "subReason": found.sub_reason,
         "category": found.category,
@@ -86,7 +79,6 @@ def _json(found: Diagnosis) -> str:
         "advice": found.advice,
         "rule": found.rule,
     }
-    return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def _text(found: Diagnosis) -> str:

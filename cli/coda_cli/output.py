@@ -32,9 +32,10 @@ class TextOutput(Enum):
 
 
 class SheetOutput(Enum):
-    """The forms of tables that have nothing to add when there is more space."""
+    """The forms of tables that have nothing to add when there is more space: `wide` is the table itself."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
 

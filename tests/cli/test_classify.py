@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from coda_cli.__main__ import command_line
@@ -38,6 +39,11 @@ def test_a_file_is_read_and_the_answer_is_json(tmp_path: Path) -> None:
         "line": 1,
         "retry": "no",
     }
+
+
+def test_yaml_has_what_json_has() -> None:
+    log = b"RuntimeError: CUDA out of memory\n"
+    assert yaml.safe_load(classify("-o", "yaml", log=log).stdout) == json.loads(classify("-o", "json", log=log).stdout)
 
 
 @pytest.mark.parametrize(

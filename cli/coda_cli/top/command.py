@@ -42,7 +42,7 @@ def top_command(
     with one_sentence(Console(stderr=True)):
         positive("--every", every)
         console = result_console()
-        is_live = console.is_terminal and not once and output is SheetOutput.TABLE
+        is_live = console.is_terminal and not once and output in (SheetOutput.TABLE, SheetOutput.WIDE)
         asyncio.run(_top(kubeconfig, console, every if is_live else None, output))
 
 
