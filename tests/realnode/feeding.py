@@ -21,6 +21,7 @@ from coda_lab.emulators.nvml.state import NvmlState
 from coda_lab.realnode.configuration import gpu_ids
 
 LOOK_S = 0.5  # between two looks; a window settles in seconds
+IDLE_S = 5.0  # without CPU time: on a busy machine a rank that works gets none for a second or two
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Rank:
     folder: Path
     devices: tuple[str, ...]
     used_us: int = 0
+    worked_s: float = 0.0
 
     @classmethod
     def from_word(cls, word: str) -> Rank:
@@ -46,10 +48,13 @@ class Rank:
         return min(int(pid) for pid in (self.folder / "cgroup.procs").read_text().split())
 
     def cores(self) -> float:
-        """That it may use, or none if it has used no CPU time since the last call. Its limit is never `max`."""
+        """That it may use, or none if it has used no CPU time for a while. Its limit is never `max`."""
         before, self.used_us = self.used_us, int((self.folder / "cpu.stat").read_text().split()[1])
+        now_s = time.monotonic()
+        if self.used_us > before:
+            self.worked_s = now_s
         quota, period = self.limits()[0].split()
-        return int(quota) / int(period) if self.used_us > before else 0.0
+        return int(quota) / int(period) if now_s - self.worked_s < IDLE_S else 0.0
 
 
 def feed(state: NvmlState, trainer: Trainer, ranks: Sequence[Rank]) -> None:
