@@ -1,8 +1,9 @@
 /* Runs a chunk of kernels, waits until it is done, and leaves the GPU alone in proportion.
 
    The wait is essential: launches are asynchronous, and a pause without it is filled by work that is already queued.
-   The pause is measured by what the chunk takes alone: waiting behind a neighbour must not count as own work. It varies
-   by a quarter, so that two jobs do not lock in phase. */
+   The pause is measured by what the chunk takes alone: waiting behind a neighbour must not count as own work. Kernels
+   differ a hundredfold, so that is known of blocks of whole mini-batches only: see `own_ns`. The pause varies by a
+   quarter, so that two jobs do not lock in phase. */
 #define _GNU_SOURCE
 #include "pace.h"
 
@@ -11,11 +12,14 @@
 
 #include "codagpu.h"
 
-enum { FORGET_AFTER = 2000, MOST_LAUNCHES = 256, NEW_CHUNKS = 4, MOST_DOUBLINGS = 4 };
+enum { BLOCKS = 8, MOST_LAUNCHES = 256, NEW_CHUNKS = 4, MOST_DOUBLINGS = 4 };
 #define SLICE_NS 5000000ull          /* a longer pause looks in between whether the share has changed */
 #define POLL_NS 50000ull             /* between two looks whether a chunk is done */
 #define LEAST_WAIT_NS 100000000ull   /* for a chunk, and 8 times what it takes alone */
 #define MOST_WAIT_NS 1600000000ull   /* each wait in vain doubles the next: the kernels may be that long */
+#define FIRST_BLOCK_NS 50000000ull   /* of own work; each block is twice the one before, */
+#define LAST_BLOCK_NS 1000000000ull  /* up to this: a few mini-batches of most programs */
+#define MOST_APART 2.0               /* what a chunk is charged, against what it took */
 #define FIRST_PAUSE_NS 100000000ull  /* the first chunks hold the loading of kernels, which is no work */
 
 static struct pace {
@@ -23,10 +27,12 @@ static struct pace {
   _Atomic int share, share_after, launches;
   _Atomic uint64_t chunk_ns, until_ns;
   _Atomic uint64_t busy_ns, idle_ns, stalls;
-  unsigned count, chunk, age, chunks, seed;
+  unsigned count, chunk, chunks, seed;
   unsigned unpaced, in_vain; /* launches that nobody waits for, after so many times that no patience was enough */
   uint64_t since_ns, patience_ns;
-  double least_ns; /* per launch, alone */
+  uint64_t block_took_ns, block_launches, block_ns; /* the block that is measured, and where it ends */
+  double each_ns[BLOCKS];                           /* per launch, of the last blocks */
+  unsigned blocks;                                  /* how many there have been */
 } paces[CODA_DEVICES];
 _Atomic uint64_t launches;
 _Atomic int paced_devices;
@@ -62,12 +68,33 @@ static int is_done(const struct runtime *r, void *stream, uint64_t patience_ns) 
   }
 }
 
-/* Returns what the chunk would have taken alone. It is empty if the job is suspended at its first kernel. */
+/* What a launch takes alone, on average: the least of the last blocks, since a neighbour only makes them slower. Until
+   one has ended: that of the one that is measured. */
+static double usual_ns(const struct pace *p) {
+  if (p->blocks == 0) return p->block_launches ? (double)p->block_took_ns / (double)p->block_launches : 0;
+  double least = p->each_ns[0];
+  for (unsigned i = 1; i < BLOCKS && i < p->blocks; i++)
+    if (p->each_ns[i] < least) least = p->each_ns[i];
+  return least;
+}
+
+static void measure(struct pace *p, uint64_t took_ns) {
+  p->block_took_ns += took_ns, p->block_launches += p->count;
+  if (p->block_took_ns < p->block_ns) return;
+  p->each_ns[p->blocks++ % BLOCKS] = (double)p->block_took_ns / (double)p->block_launches;
+  if (p->blocks == 2 * BLOCKS) p->blocks = BLOCKS; /* it does not overflow */
+  p->block_took_ns = p->block_launches = 0;
+  p->block_ns = 2 * p->block_ns < LAST_BLOCK_NS ? 2 * p->block_ns : LAST_BLOCK_NS;
+}
+
+/* Returns what the chunk would have taken alone: so many usual launches. If that is far from what it took, the program
+   has changed, or its first blocks held the loading of kernels. A chunk is empty if the job is suspended at its first
+   kernel. */
 static double own_ns(struct pace *p, uint64_t took_ns) {
   if (p->count == 0) return 0;
-  double each = (double)took_ns / p->count;
-  if (p->least_ns == 0 || each < p->least_ns || ++p->age > FORGET_AFTER) p->least_ns = each, p->age = 0;
-  return (each < 1.5 * p->least_ns ? each : 1.5 * p->least_ns) * p->count;
+  measure(p, took_ns);
+  double took = (double)took_ns, own = p->blocks ? usual_ns(p) * p->count : took;
+  return own < took / MOST_APART ? took / MOST_APART : own > took * MOST_APART ? took * MOST_APART : own;
 }
 
 static void leave_alone(struct pace *p, double own) {
@@ -85,7 +112,7 @@ static void leave_alone(struct pace *p, double own) {
 
 static void choose_chunk(struct pace *p) {
   int fixed = atomic_load(&p->launches);
-  double fitting = p->least_ns > 0 ? (double)atomic_load(&p->chunk_ns) / p->least_ns : 1;
+  double usual = usual_ns(p), fitting = usual > 0 ? (double)atomic_load(&p->chunk_ns) / usual : 1;
   double wanted = fixed > 0 ? fixed : fitting < 2.0 * p->chunk ? fitting : 2.0 * p->chunk;
   p->chunk = wanted < 1 ? 1 : wanted > MOST_LAUNCHES ? MOST_LAUNCHES : (unsigned)wanted;
 }
@@ -103,7 +130,7 @@ static void lose_patience(struct pace *p, int share) {
 }
 
 static void end_chunk(struct pace *p, const struct runtime *r, void *stream, int share) {
-  uint64_t usual = (uint64_t)(8 * p->least_ns * p->count);
+  uint64_t usual = (uint64_t)(8 * usual_ns(p) * p->count);
   if (is_done(r, stream, usual > p->patience_ns ? usual : p->patience_ns)) {
     uint64_t done = now_ns();
     leave_alone(p, own_ns(p, done - p->since_ns));
@@ -172,7 +199,8 @@ static void start(void) {
   for (int i = 0; i < CODA_DEVICES; i++) {
     struct pace *p = &paces[i];
     pthread_mutex_init(&p->lock, NULL);
-    p->count = p->chunk = p->age = p->chunks = 0, p->seed = (unsigned)i + 1, p->since_ns = 0, p->least_ns = 0;
+    p->count = p->chunk = p->chunks = 0, p->seed = (unsigned)i + 1, p->since_ns = 0;
+    p->blocks = 0, p->block_took_ns = p->block_launches = 0, p->block_ns = FIRST_BLOCK_NS;
     p->unpaced = p->in_vain = 0, p->patience_ns = LEAST_WAIT_NS;
     atomic_store(&p->share, CODA_FULL_SHARE);
     atomic_store(&p->until_ns, 0);

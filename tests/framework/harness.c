@@ -16,7 +16,7 @@ int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemGetInfo(size_t *, size
 int cudaGetLastError(void), cudaPeekAtLastError(void), cudaDeviceSynchronize(void), cudaStreamSynchronize(void *);
 int cudaLaunchKernel(const void *, Dim3, Dim3, void **, size_t, void *), cudaMemset(void *, int, size_t);
 int cudaLaunchKernelExC(const void *, const void *, void **);
-int cudaEventCreate(void **), cudaStreamWaitEvent(void *, void *, unsigned);
+int cudaEventCreate(void **), cudaEventRecord(void *, void *), cudaStreamWaitEvent(void *, void *, unsigned);
 int cudaStreamCreate(void **), cudaStreamBeginCapture(void *, int), cudaStreamEndCapture(void *, void **);
 
 #define MIB ((size_t)1 << 20)
@@ -169,6 +169,29 @@ static void speed(int share) {
   printf("%.1f\n", count / (seconds() - began));
 }
 
+/* Keeps the stream busy for so much longer. */
+static void longer_by(uint64_t ns) {
+  static void *event;
+  CHECK((event || cudaEventCreate(&event) == 0) && cudaEventRecord(event, NULL) == 0);
+  *(uint64_t *)event += ns; /* when the make-believe runtime has it done */
+  CHECK(cudaStreamWaitEvent(NULL, event, 0) == 0);
+}
+
+/* Mini-batches of short kernels and a few long ones, as real programs have them. Without a pace, as fast as they can. */
+static void uneven(int share) {
+  coda_pace(0, share, 0, 5000000, 0, 1000);
+  int count = 0;
+  double began = seconds();
+  for (double now; (now = seconds()) - began < 4; count += now - began > 1) /* the first blocks are short */
+    for (int i = 0; i < 100; i++) {
+      kernel();
+      if (i % 20 == 19) longer_by(3000000);
+      if (share == 1000 && i == 99) cudaDeviceSynchronize(); /* it runs ahead no further */
+    }
+  cudaDeviceSynchronize();
+  printf("%.2f\n", count / (seconds() - began - 1));
+}
+
 /* The same for few kernels, each longer than the first patience. */
 static void long_kernels(int share) {
   coda_pace(0, share, 0, 5000000, 0, 1000);
@@ -280,6 +303,7 @@ int main(int count, char **words) {
   else if (!strcmp(what, "endless_kernel")) endless_kernel();
   else if (!strcmp(what, "late_endless_kernel")) late_endless_kernel();
   else if (!strcmp(what, "speed")) return speed(atoi(words[2])), 0;
+  else if (!strcmp(what, "uneven")) return uneven(atoi(words[2])), 0;
   else if (!strcmp(what, "long_kernels")) return long_kernels(atoi(words[2])), 0;
   else return fprintf(stderr, "unknown: %s\n", what), 2;
   puts("ok");
