@@ -12,14 +12,14 @@
 
 #include "codagpu.h"
 
-enum { BLOCKS = 8, MOST_LAUNCHES = 256, NEW_CHUNKS = 4, MOST_DOUBLINGS = 4 };
+enum { BLOCKS = 4, MOST_LAUNCHES = 256, NEW_CHUNKS = 4, MOST_DOUBLINGS = 4 };
 #define SLICE_NS 5000000ull          /* a longer pause looks in between whether the share has changed */
 #define POLL_NS 50000ull             /* between two looks whether a chunk is done */
 #define LEAST_WAIT_NS 100000000ull   /* for a chunk, and 8 times what it takes alone */
 #define MOST_WAIT_NS 1600000000ull   /* each wait in vain doubles the next: the kernels may be that long */
 #define FIRST_BLOCK_NS 50000000ull   /* of own work; each block is twice the one before, */
 #define LAST_BLOCK_NS 1000000000ull  /* up to this: a few mini-batches of most programs */
-#define MOST_APART 2.0               /* what a chunk is charged, against what it took */
+#define MOST_APART 4.0               /* what a chunk is charged at most, against what it took */
 #define FIRST_PAUSE_NS 100000000ull  /* the first chunks hold the loading of kernels, which is no work */
 
 static struct pace {
@@ -27,6 +27,7 @@ static struct pace {
   _Atomic int share, share_after, launches;
   _Atomic uint64_t chunk_ns, until_ns;
   _Atomic uint64_t busy_ns, idle_ns, stalls;
+  _Atomic int begins; /* at full share nothing is counted, so what was counted before is old */
   unsigned count, chunk, chunks, seed;
   unsigned unpaced, in_vain; /* launches that nobody waits for, after so many times that no patience was enough */
   uint64_t since_ns, patience_ns;
@@ -68,8 +69,8 @@ static int is_done(const struct runtime *r, void *stream, uint64_t patience_ns) 
   }
 }
 
-/* What a launch takes alone, on average: the least of the last blocks, since a neighbour only makes them slower. Until
-   one has ended: that of the one that is measured. */
+/* What a launch takes alone, on average: the least of the last blocks, since a neighbour only makes them slower, and the
+   host's own work only longer. Until one has ended: that of the one that is measured. 0: not known yet. */
 static double usual_ns(const struct pace *p) {
   if (p->blocks == 0) return p->block_launches ? (double)p->block_took_ns / (double)p->block_launches : 0;
   double least = p->each_ns[0];
@@ -87,14 +88,15 @@ static void measure(struct pace *p, uint64_t took_ns) {
   p->block_ns = 2 * p->block_ns < LAST_BLOCK_NS ? 2 * p->block_ns : LAST_BLOCK_NS;
 }
 
-/* Returns what the chunk would have taken alone: so many usual launches. If that is far from what it took, the program
-   has changed, or its first blocks held the loading of kernels. A chunk is empty if the job is suspended at its first
-   kernel. */
+/* Returns what the chunk would have taken alone: so many usual launches. One that took much longer is charged no more:
+   the host may have had other work for minutes, with an idle GPU. One that was much shorter is another program, or the
+   first blocks held the loading of kernels. A chunk is empty if the job is suspended at its first kernel. */
 static double own_ns(struct pace *p, uint64_t took_ns) {
   if (p->count == 0) return 0;
-  measure(p, took_ns);
-  double took = (double)took_ns, own = p->blocks ? usual_ns(p) * p->count : took;
-  return own < took / MOST_APART ? took / MOST_APART : own > took * MOST_APART ? took * MOST_APART : own;
+  double took = (double)took_ns, usual = p->blocks ? usual_ns(p) * p->count : took;
+  double most = p->blocks ? MOST_APART * took : FIRST_BLOCK_NS;
+  if (p->chunks >= NEW_CHUNKS) measure(p, took_ns);
+  return usual < most ? usual : most;
 }
 
 static void leave_alone(struct pace *p, double own) {
@@ -160,7 +162,7 @@ void pace(const struct runtime *r, void *stream) {
   if (capturing) return; /* a graph that is recorded must not be waited for */
   pthread_mutex_lock(&p->lock);
   if (p->chunk == 0) choose_chunk(p);
-  if (p->since_ns == 0) p->since_ns = now_ns();
+  if (atomic_exchange(&p->begins, 0) || p->since_ns == 0) p->count = 0, p->since_ns = now_ns();
   if (share > 0 && p->unpaced > 0) p->unpaced--, p->count = 0, p->since_ns = now_ns(); /* of no chunk: never paid for */
   else if (share == 0 || p->count >= p->chunk) end_chunk(p, r, stream, share);
   p->count++;
@@ -174,6 +176,7 @@ EXPORTED void coda_pace(int device, int share, int launch_count, uint64_t chunk_
   for (int i = 0; i < CODA_DEVICES; i++) {
     if (device == CODA_ALL_DEVICES || device == i) {
       struct pace *p = &paces[i];
+      if (share_of(p) >= CODA_FULL_SHARE) atomic_store(&p->begins, 1);
       atomic_store(&p->until_ns, 0);
       atomic_store(&p->share, share);
       atomic_store(&p->share_after, share_after);

@@ -169,38 +169,6 @@ static void speed(int share) {
   printf("%.1f\n", count / (seconds() - began));
 }
 
-/* Keeps the stream busy for so much longer. */
-static void longer_by(uint64_t ns) {
-  static void *event;
-  CHECK((event || cudaEventCreate(&event) == 0) && cudaEventRecord(event, NULL) == 0);
-  *(uint64_t *)event += ns; /* when the make-believe runtime has it done */
-  CHECK(cudaStreamWaitEvent(NULL, event, 0) == 0);
-}
-
-/* Mini-batches of short kernels and a few long ones, as real programs have them. Without a pace, as fast as they can. */
-static void uneven(int share) {
-  coda_pace(0, share, 0, 5000000, 0, 1000);
-  int count = 0;
-  double began = seconds();
-  for (double now; (now = seconds()) - began < 4; count += now - began > 1) /* the first blocks are short */
-    for (int i = 0; i < 100; i++) {
-      kernel();
-      if (i % 20 == 19) longer_by(3000000);
-      if (share == 1000 && i == 99) cudaDeviceSynchronize(); /* it runs ahead no further */
-    }
-  cudaDeviceSynchronize();
-  printf("%.2f\n", count / (seconds() - began - 1));
-}
-
-/* The same for few kernels, each longer than the first patience. */
-static void long_kernels(int share) {
-  coda_pace(0, share, 0, 5000000, 0, 1000);
-  double began = seconds();
-  for (int i = 0; i < 18; i++) kernel(); /* the program itself waits for none of them */
-  cudaDeviceSynchronize();
-  printf("%.3f\n", 18 / (seconds() - began));
-}
-
 /* A kernel that never ends, as one that waits for a later one: the program goes on, and soon without waiting. */
 static void endless_kernel(void) {
   coda_pace(0, 500, 0, 5000000, 0, 1000);
@@ -303,8 +271,6 @@ int main(int count, char **words) {
   else if (!strcmp(what, "endless_kernel")) endless_kernel();
   else if (!strcmp(what, "late_endless_kernel")) late_endless_kernel();
   else if (!strcmp(what, "speed")) return speed(atoi(words[2])), 0;
-  else if (!strcmp(what, "uneven")) return uneven(atoi(words[2])), 0;
-  else if (!strcmp(what, "long_kernels")) return long_kernels(atoi(words[2])), 0;
   else return fprintf(stderr, "unknown: %s\n", what), 2;
   puts("ok");
   return 0;

@@ -109,23 +109,6 @@ def test_paced_kernels_take_their_share(needs_gcc: None, library: Path, tmp_path
     assert 0.08 < speeds[2] / speeds[0] < 0.35
 
 
-def test_a_program_of_short_and_long_kernels_takes_its_share(needs_gcc: None, library: Path, tmp_path: Path) -> None:
-    """Its kernels differ by a factor of 150, and most are short."""
-    program = Program(tmp_path, None, library)
-    gpus = GpuFile(path=tmp_path / "gpu", kernel_us=20)
-    speeds = [float(program.says("uneven", str(share), gpus=gpus)) for share in (1000, 500, 200)]
-    assert 0.25 < speeds[1] / speeds[0] < 0.57
-    assert 0.08 < speeds[2] / speeds[0] < 0.27
-
-
-def test_kernels_longer_than_the_first_patience_are_paced_too(needs_gcc: None, library: Path, tmp_path: Path) -> None:
-    """Else a job of few long kernels would never stand back. Measured: 44 % at a share of 50 %, and 100 % before."""
-    program = Program(tmp_path, None, library)
-    gpus = GpuFile(path=tmp_path / "gpu", kernel_us=180_000)
-    alone, paced = (float(program.says("long_kernels", str(share), gpus=gpus)) for share in (1000, 500))
-    assert 0.2 < paced / alone < 0.75
-
-
 def test_a_kernel_that_waits_for_a_later_one_holds_the_program_up_a_few_times(
     needs_gcc: None, library: Path, tmp_path: Path
 ) -> None:
