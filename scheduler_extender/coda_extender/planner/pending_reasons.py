@@ -114,11 +114,6 @@ class PendingReasons:
         self._slow.clear()
         self._edited_s.clear()
 
-    def put_back(self, notice: PendingNotice) -> None:
-        """After a write that did not work: the notice is due again, unless there is a newer one."""
-        if notice.job not in self._urgent and notice.job not in self._slow:
-            self.put(notice)
-
     def pop_due(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
         """Remove and return what to write now, at most a batch, and in how many seconds more is due; None: never."""
         self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)

@@ -30,12 +30,13 @@ from coda_kube.objects.json_types import Json
 
 SLOW_PAUSE_LIMIT_S: Final = 8.0  # while writes only take long; those that fail have longer pauses
 _FAILED: Final = (Written.FAILED, Written.REFUSED, Written.BUSY)
+_OVERTAKEN: Final = (Written.CONFLICT, Written.LAPSED)
 
 
 class ReasonWriter:
     """Keeps all refusals, compares each with what the job's object shows, and writes the differences as they become
-    due. A notice whose write did not work is due again after a pause of its own. One whose write is slow waits for its
-    end, and one that such writes of its namespace keep from beginning waits for the end of one of them."""
+    due. A job whose write did not work pauses, and is compared again after that. One whose write is slow pauses until
+    its end, and one that such writes of its namespace keep from beginning until the end of one of them."""
 
     def __init__(self, writer: StatusWriter, state: ClusterState, metrics: Metrics, *, at_once: int) -> None:
         self._writer = writer
@@ -48,7 +49,6 @@ class ReasonWriter:
         self._changed = asyncio.Event()
         self._failures: dict[JobId, WriteFailures] = {}
         self._paused_until_s: dict[JobId, float] = {}
-        self._paused: dict[JobId, PendingNotice] = {}
         self._conflicts: dict[JobId, int] = {}  # in a row
         self._slow: set[JobId] = set()  # their writes go on
         self._crowded: dict[str, dict[JobId, None]] = {}  # by namespace, the longest wait first
@@ -82,7 +82,6 @@ class ReasonWriter:
         """Forget all refusals: they are told again, or by another leader."""
         self._refusal_by_job.clear()
         self._stale.clear()
-        self._paused.clear()
         self._paused_until_s.clear()
         self._slow.clear()
         self._crowded.clear()
@@ -94,7 +93,6 @@ class ReasonWriter:
             notice: PendingNotice | None = PendingNotice(job=job, refusal=None, urgent=True)
         else:
             notice = notice_for(refusal, self._state.job_json_by_id.get(job)) if refusal is not None else None
-        self._paused.pop(job, None)
         if notice is None:
             self._reasons.discard(job)
         else:
@@ -108,7 +106,7 @@ class ReasonWriter:
             now_s = time.monotonic()
             self._end_pauses(now_s)
             notices, more_in_s = self._reasons.pop_due(now_s)
-            due = [notice for notice in notices if not self._keep_paused(notice)]
+            due = [notice for notice in notices if notice.job not in self._paused_until_s]
             if due:
                 results = await asyncio.gather(*(self._write(notice) for notice in due))
                 if all(written in _FAILED for written in results):  # the API server is away, or has its own trouble
@@ -121,20 +119,13 @@ class ReasonWriter:
 
     async def _wait(self, more_in_s: float | None, now_s: float) -> None:
         """Until the next notice is due, or there are new ones."""
-        paused_until_s = min((self._paused_until_s[job] for job in self._paused), default=None)
+        paused_until_s = min(self._paused_until_s.values(), default=None)
         if paused_until_s is not None:
             more_in_s = min(paused_until_s - now_s, paused_until_s - now_s if more_in_s is None else more_in_s)
         if more_in_s is None or more_in_s > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(more_in_s):
                     await self._changed.wait()
-
-    def _keep_paused(self, notice: PendingNotice) -> bool:
-        """Put a notice aside whose job's last writes failed."""
-        if notice.job not in self._paused_until_s:
-            return False
-        self._paused[notice.job] = notice
-        return True
 
     def _end_pauses(self, now_s: float) -> None:
         for job in [job for job, until_s in self._paused_until_s.items() if until_s <= now_s]:
@@ -143,14 +134,13 @@ class ReasonWriter:
             for job in [job for job in by_job if job not in self._state.job_json_by_id]:
                 del by_job[job]
 
-    def _pause(self, notice: PendingNotice, pause_s: float) -> None:
-        self._paused_until_s[notice.job] = time.monotonic() + pause_s
-        self._paused[notice.job] = notice
+    def _pause(self, job: JobId, pause_s: float) -> None:
+        self._paused_until_s[job] = time.monotonic() + pause_s
 
     def _end_pause(self, job: JobId) -> None:
         self._paused_until_s.pop(job, None)
-        if (notice := self._paused.pop(job, None)) is not None:
-            self._reasons.put_back(notice)
+        self._crowded.get(_namespace(job), {}).pop(job, None)
+        self._compare(job)
 
     async def _write(self, notice: PendingNotice) -> Written:
         """What came of the write; SLOW also if it did not begin because of slow ones."""
@@ -167,46 +157,44 @@ class ReasonWriter:
                 job,
                 status_after,
                 done=lambda: self._note_stored(job, created_s),
-                ended=lambda written: self._note_late_end(notice, written),
+                ended=lambda written: self._note_late_end(job, written),
             )
         if written is Written.SLOW:
             self._slow.add(job)
-            self._pause(notice, SLOW_PAUSE_LIMIT_S)
+            self._pause(job, SLOW_PAUSE_LIMIT_S)
         elif written is Written.BUSY and not began:
             crowded = self._crowded.setdefault(_namespace(job), {})
             crowded[job] = None
-            self._pause(notice, min(SLOW_PAUSE_LIMIT_S, PATIENCE_S * max(1.0, len(crowded) / BATCH)))
+            self._pause(job, min(SLOW_PAUSE_LIMIT_S, PATIENCE_S * max(1.0, len(crowded) / BATCH)))
             written = Written.SLOW
         else:
-            self._note_end(notice, written)
+            self._note_end(job, written)
         return written
 
-    def _note_end(self, notice: PendingNotice, written: Written) -> None:
-        job, now_s = notice.job, time.monotonic()
-        if written in (Written.CONFLICT, Written.LAPSED):
+    def _note_end(self, job: JobId, written: Written) -> None:
+        now_s = time.monotonic()
+        if written in _OVERTAKEN:
             conflicts = self._conflicts[job] = self._conflicts.get(job, -1) + 1
-            self._pause(notice, RETRY_S[min(conflicts, len(RETRY_S) - 2)])
+            self._pause(job, RETRY_S[min(conflicts, len(RETRY_S) - 2)])
         elif written in _FAILED:
             before = self._failures.get(job) or WriteFailures(since_s=now_s)
             failures = self._failures[job] = before.with_failure(now_s)
             pause_s = failures.pause_s(others_work=self._worked_s > failures.since_s)
             if written is Written.BUSY:
                 pause_s = min(pause_s, SLOW_PAUSE_LIMIT_S)
-            self._pause(notice, max(pause_s, RETRY_S[1]))
+            self._pause(job, max(pause_s, RETRY_S[1]))
 
-    def _note_late_end(self, notice: PendingNotice, written: Written) -> None:
+    def _note_late_end(self, job: JobId, written: Written) -> None:
         """A write has ended. If it was slow, its job is free again, and there is room for others of its namespace."""
-        if notice.job not in self._slow:
+        if job not in self._slow:
             return
-        self._slow.discard(notice.job)
-        latest = self._paused.get(notice.job, notice)
-        self._end_pause(notice.job)
-        if written not in (Written.DONE, Written.NEEDLESS, Written.STALE):
-            self._note_end(latest, written)
-        crowded = self._crowded.get(_namespace(notice.job), {})
-        for job in list(islice(crowded, BATCH)):
-            del crowded[job]
+        self._slow.discard(job)
+        if written in _FAILED or written in _OVERTAKEN:
+            self._note_end(job, written)
+        else:
             self._end_pause(job)
+        for other in list(islice(self._crowded.get(_namespace(job), {}), BATCH)):
+            self._end_pause(other)
         self._changed.set()
 
     def _note_stored(self, job: JobId, created_s: float | None) -> None:

@@ -122,14 +122,3 @@ def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> N
                 reasons.put(notice(number, urgent=False, message=str(now_s)))
     assert len(written) == len(set(written)) == pytest.approx(PER_SECOND * 10 + PER_SECOND, abs=3)
     assert written[:3] == ["default/job-0", "default/job-1", "default/job-2"]
-
-
-def test_what_could_not_be_written_is_wished_again_unless_newer_is() -> None:
-    reasons = PendingReasons()
-    reasons.put(notice(1, urgent=True))
-    reasons.put(notice(2, urgent=True))
-    reasons.pop_due(0.0)
-    reasons.put(notice(1, urgent=True, message="newer"))
-    reasons.put_back(notice(1, urgent=True))
-    reasons.put_back(notice(2, urgent=True))
-    assert reasons.pop_due(0.0)[0] == [notice(1, urgent=True, message="newer"), notice(2, urgent=True)]
