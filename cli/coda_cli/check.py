@@ -16,6 +16,7 @@ from rich.text import Text
 from coda.errors import CodaError, InvalidInput, Outage
 from coda_kube.api.client import NotFound, Rejected, connect
 from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.served_schema import APPLY_DEFINITIONS
 from coda_lab.checker import Breach, Checker, Report
 
 BREACHED: Final = 1
@@ -128,7 +129,7 @@ def _write(report: Report, out: Path | None) -> None:
 
 def _explained(error: CodaError) -> str:
     if isinstance(error, NotFound):
-        return "this cluster has no TrainingJobs: install Coda's CRDs first (kubectl apply -f crds/)"
+        return f"this cluster has no TrainingJobs: install Coda's CRDs first ({APPLY_DEFINITIONS})"
     if isinstance(error, Rejected):
         return f"the cluster does not let this user read: {error}"
     if isinstance(error, Outage):

@@ -19,6 +19,9 @@ from coda_kube.objects.names import API_VERSION
 
 log = logging.getLogger(__name__)
 
+APPLY_DEFINITIONS: Final = "kubectl apply --server-side --force-conflicts -f crds/"
+"""What an administrator types to bring the definitions up to date."""
+
 OPENAPI: Final = f"/openapi/v3/apis/{API_VERSION}"
 CHECK_EVERY_S: Final = 60.0
 LOOK_AGAIN_S: Final = 5.0

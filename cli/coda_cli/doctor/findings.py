@@ -16,7 +16,7 @@ from coda_cli.doctor.suspects import suspect_gpus
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
 from coda_kube.objects.quantities import whole_from_quantity
-from coda_kube.served_schema import missing_fields
+from coda_kube.served_schema import APPLY_DEFINITIONS, missing_fields
 
 CPU_JOBS_POLICY: Final = "coda-cpu-jobs"
 OLDEST: Final = (1, 33)  # of Kubernetes
@@ -59,7 +59,7 @@ def _kubernetes(seen: Seen) -> Finding:
 
 
 def _definitions(seen: Seen) -> Finding:
-    about, fix = "definitions", "kubectl apply --server-side --force-conflicts -f crds/"
+    about, fix = "definitions", APPLY_DEFINITIONS
     if seen.schema is None:
         return Finding(Level.BAD, about, "the API server does not know TrainingJobs", "install Coda, or: " + fix)
     missing = [*missing_fields(seen.schema)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from coda_sim.engine.log import JobEntry, RunLog
 from coda_sim.results.metrics import MeasuredSpan, cores_gained, spans, wait_s, waits_by_user
@@ -77,16 +77,15 @@ def _buckets(log: RunLog, window: MeasuredSpan, bucket_s: float) -> tuple[list[f
 
 
 def _waiting(entries: Sequence[JobEntry], window: MeasuredSpan, bucket_s: float, count: int) -> tuple[float, ...]:
-    waited_s = [0.0] * count
+    """How many GPU jobs wait. O(1) per wait: how many more wait from a bucket on, and the parts of buckets."""
+    more, parts = [0] * (count + 1), [0.0] * (count + 1)
     for entry in entries:
         for begin_s, end_s in _waits(entry) if entry.gang.gpus else ():
-            first = max(0, int((begin_s - window.from_s) / bucket_s))
-            for number in range(first, count):
-                bucket_at_s = window.from_s + number * bucket_s
-                if bucket_at_s >= end_s:
-                    break
-                waited_s[number] += min(end_s, bucket_at_s + bucket_s) - max(begin_s, bucket_at_s)
-    return tuple(each / bucket_s for each in waited_s)
+            for at_s, sign in ((begin_s, 1), (end_s, -1)):
+                at = min(max((at_s - window.from_s) / bucket_s, 0.0), float(count))
+                more[int(at)] += sign
+                parts[int(at)] -= sign * (at - int(at))
+    return tuple(whole + part for whole, part in zip(accumulate(more[:-1]), parts, strict=False))
 
 
 def _waits(entry: JobEntry) -> Iterator[tuple[float, float]]:
