@@ -28,6 +28,14 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "QuotaNotCounted": "a new ResourceQuota is not counted yet; it is tried again by itself",
         "ServiceAccountMissing": "the service account of its pods does not exist yet",
         "PodRefused": "the API server refused a pod of an attempt",
+        "VolumeClaimMissing": "a PersistentVolumeClaim that its pods mount does not exist",
+        "VolumeClaimUnbound": "a PersistentVolumeClaim that its pods mount has no volume yet",
+        "VolumeClaimLost": "a PersistentVolumeClaim that its pods mount is being deleted, or has lost its volume",
+        "TrialPassed": "its trial reported a first step, or ended well: the gang is placed (`../trials.md`)",
+        "TrialTimeOver": "its trial ran for as long as it may, without an error: the gang is placed",
+        "TrialUnclear": "its trial ended, and its size or the cluster may be why: the gang is placed",
+        "TrialSkipped": "its trial did not start in time: the gang is placed without",
+        "TrialFailed": "its trial failed as the gang would have: the job has failed, and nothing is tried again",
         "Launched": "it has its nodes, and its pods are created",
         "Starting": "all its pods are bound",
         "Running": "all ranks have started",
@@ -38,6 +46,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "NodeNotReady": "a node of it is not Ready; it waits for the node (`onNodeLoss: Wait`)",
         "Suspended": "`spec.suspend` is true; its pods are gone",
         "Succeeded": "its ranks have ended well",
+        "Converged": "its progress met the rule of its spec: it was ended, and has succeeded (`../progress.md`)",
         "DeadlineExceeded": "it did not finish in the time that its spec allows",
         "RankFailed": "a rank ended with an error: an end of its own, it counts against `backoffLimit`",
         "StartDeadlineExceeded": "a rank did not start in time, an image that cannot be pulled perhaps",
@@ -75,6 +84,67 @@ OF_PODS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+OF_NODES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SuspectGPU": "Coda places nothing there for a while: why, until when, and how to end it (`../failures.md`)",
+        "OnProbation": "jobs are placed there again; one that succeeds ends the probation (`../failures.md`)",
+        "Trusted": "its GPUs are trusted again",
+    }
+)
+
+OF_A_SEARCH: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Found": "it has the fewest cores that keep its GPUs as busy as more cores would",
+        "Limited": "its GPUs got busier up to the most cores that its nodes could give: more may help",
+        "TooNoisy": "more cores may help, but the utilisation varies too much to tell: it keeps what it had",
+        "Unresponsive": "its GPUs are as busy with any count of cores: it keeps what it had",
+        "Unmeasurable": "its GPUs show no utilisation that can be used",
+        "Refused": "its cores cannot be changed",
+        "Abandoned": "the search was cut off: the attempt ended, a node was lost, or a deadline passed",
+        "AdviseOnly": "agents only advise here (`agent.tune`): the message names a count that should be tried",
+        "NotMeasured": "the agent cannot measure its GPUs: the message says why",
+        "TooFewSamples": "measured again: its GPUs could not be sampled often enough",
+        "Idle": "measured again: its GPUs were idle",
+        "Paused": "measured again: it evaluated or saved for most of the window",
+        "Disturbed": "measured again: something else moved the utilisation of a rank",
+        "OtherCores": "measured again: a rank had other cores than its status says",
+        "RanksUnknown": "measured again: agents on other nodes did not tell of their ranks",
+        "BestEffort": "never changed: its main container asks for no cores",
+        "RestartContainer": "never changed: its resizePolicy says that a change restarts the container",
+        "ResizeUnsupported": "never changed: its node or its API server cannot resize pods",
+        "StaticCPUManager": "never changed: its node gives whole cores to pods permanently",
+        "Infeasible": "never changed: the kubelet says that its node can never give the cores",
+        "NodeTooSmall": "the cores were refused: the node has fewer",
+        "ResizeRefused": "the cores were refused by the API server: the message says why",
+        "QuotaExceeded": "the cores were refused by a ResourceQuota of the namespace",
+        "InsufficientCPU": "the cores were refused: its nodes have no more free",
+        "NodeGone": "the cores were refused: a node of it does not exist any more",
+        "Expired": "the cores were not granted in time: the planner was away",
+        "DeadlineExceeded": "the cores did not come in time, and the kubelet said why",
+        "NoAnswer": "the cores did not come in time, and no kubelet said why: it is asked again once",
+    }
+)
+
+OF_QUOTAS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Divided": "Active: the nodes of the ArrayQuota are divided as it says",
+        "NoNodes": "not Active: the ArrayQuota selects no node",
+        "PolicyWithoutArrays": "not Active: the planner's policy has no arrays",
+        "Disjoint": "not Overlapping: no other object names its nodes or namespaces",
+        "SelectedTwice": "Overlapping: an older ArrayQuota selects some of its nodes, and counts there",
+        "NamedTwice": "Overlapping: another VirtualCluster names some of its namespaces; the older counts",
+        "HeldByJobs": "Exceeded: CPU jobs hold cores that belong to the GPU array now",
+        "WithinQuota": "not Exceeded, or not Oversubscribed",
+        "TopLevel": "not Detached: it names no parent",
+        "InTree": "not Detached: its parent counts",
+        "ParentMissing": "Detached: the parent that it names does not exist",
+        "ParentLoop": "Detached: its parents name each other in a loop",
+        "TooDeep": "Detached: it is deeper in the tree than levels are counted",
+        "ParentOwnsLess": "Oversubscribed: it owns a part of what it asks for, since its parent owns less",
+        "ChildrenAskForMore": "Oversubscribed: those below it ask for more than it owns, and share it",
+    }
+)
+
 
 def events_page() -> str:
     """Return the page."""
@@ -83,6 +153,9 @@ def events_page() -> str:
         "On TrainingJobs, by the operator": OF_A_JOB,
         "On pods and owners of CPU jobs, by the extender": OF_CPU_JOBS,
         "On pods, by the agent": OF_PODS,
+        "On nodes, by the operator": OF_NODES,
+        "Of a search for cores, in `status.tuning` and `status.resize`": OF_A_SEARCH,
+        "Of the conditions of ArrayQuotas and VirtualClusters": OF_QUOTAS,
     }
     text = HEAD
     for title, meanings in sections.items():

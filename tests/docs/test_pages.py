@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ import typer
 import yaml
 
 from coda_cli.__main__ import command_line
-from docs.reference_pages.events import OF_A_JOB, OF_CPU_JOBS, OF_PODS
 from docs.reference_pages.pages import FOLDER, pages
 from docs.site_links import linked, page_of
 from tests.docs import blocks as code
@@ -41,46 +38,6 @@ def test_every_setting_says_what_it_is(made: dict[str, str]) -> None:
     rows = [line for line in made["settings.md"].splitlines() if line.startswith("| `CODA_")]
     assert len(rows) > 50
     assert [row for row in rows if row.split("|")[3].strip() == ""] == []
-
-
-def test_every_reason_in_the_code_is_in_the_reference() -> None:
-    """Given as `reason=`, or as the second argument of a call that posts an event."""
-    folders = ("core/coda/lifecycle", "operator/coda_operator", "scheduler_extender/coda_extender")
-    trees = [ast.parse(path.read_text()) for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    words = {name: word for tree in trees for name, word in constants(tree)}
-    found = {word for tree in trees for node in ast.walk(tree) for word in reasons(node, words)}
-    assert {"RankFailed", "PlaceLost", "BindDeadlineExceeded"} <= found
-    assert found - OF_A_JOB.keys() - OF_CPU_JOBS.keys() == set()
-
-
-def constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names that a module gives to words."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and isinstance(node.value.value, str):
-                yield target.id, node.value.value
-
-
-def reasons(node: ast.AST, word_by_name: Mapping[str, str]) -> set[str]:
-    if not isinstance(node, ast.Call):
-        return set()
-    given = [word.value for word in node.keywords if word.arg == "reason"]
-    if isinstance(node.func, ast.Attribute) and node.func.attr.startswith("post") and len(node.args) > 1:
-        given.append(node.args[1])
-    words = {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-    words |= {word_by_name.get(one.id, "") for one in given if isinstance(one, ast.Name)}
-    return words - {""}
-
-
-def test_every_reason_of_the_reference_is_in_the_code() -> None:
-    sources = [
-        path
-        for folder in ("core", "operator", "scheduler_extender", "node_agent")
-        for path in (ROOT / folder).rglob("*.py")
-    ]
-    text = "".join(path.read_text() for path in sources)
-    assert [word for word in (*OF_A_JOB, *OF_CPU_JOBS, *OF_PODS) if f'"{word}"' not in text] == []
 
 
 def test_the_pictures_are_what_their_source_draws() -> None:
