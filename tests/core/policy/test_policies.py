@@ -29,7 +29,11 @@ configs = st.sampled_from(
     ]
 )
 skipping = st.sampled_from(
-    [replace(CONFIG, policy=name) for name, policy in POLICIES.items() if not policy.may_hold_back]
+    [
+        replace(CONFIG, policy=name)
+        for name, policy in POLICIES.items()
+        if not policy.may_hold_back and not policy.reserves_for_first
+    ]
 )
 
 
