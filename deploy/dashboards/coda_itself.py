@@ -71,6 +71,12 @@ BOARD = Board(
                     unit="s",
                 ),
                 Chart(
+                    title="Change of the planner's leader",
+                    says="From the last renewal of a leader to the first round of the next. 15 s is the budget.",
+                    lines=quantiles("coda_planner_takeover_duration_seconds"),
+                    unit="s",
+                ),
+                Chart(
                     title="From a place to bound pods",
                     says="10 s is the budget for 512 pods.",
                     lines=quantiles("coda_operator_launch_duration_seconds"),

@@ -15,6 +15,7 @@ from coda.model.job import StopCause
 _PAGE_BYTES: Final = resource.getpagesize()
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _REASON_S = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+_TAKEOVER_S = (1.0, 2.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0)
 _PROCESS_ENDS = ("hung", "died", "error", "garbage")  # of a planner process
 _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
@@ -100,6 +101,12 @@ class Metrics:
             "coda_planner_first_reason_delay_seconds",
             "From the creation of a job (in whole seconds, so up to one too much) to the first reason it shows",
             buckets=_REASON_S,
+            registry=registry,
+        )
+        self.takeover_s = Histogram(
+            "coda_planner_takeover_duration_seconds",
+            "From the last renewal of the leader before to the first round of this one",
+            buckets=_TAKEOVER_S,
             registry=registry,
         )
         self.answered_wishes = Counter(

@@ -40,6 +40,7 @@ ACCIDENTS: Final[Mapping[str, str]] = {
     "coda_planner_dropped_plans_total": "every gang that is placed starts",
     "coda_planner_processes_lost_total": "no process is lost",
     "coda_planner_refused_writes_total": "nobody else writes",
+    "coda_planner_takeover_duration_seconds": "the first leader leads on",
 }
 """Metrics that may have no sample, or none but zeros, while nothing happens, and why."""
 

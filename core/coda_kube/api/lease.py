@@ -21,7 +21,7 @@ from coda_kube.api.client import Client, NotFound
 from coda_kube.api.installed_version import installed_version
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_VERSION
-from coda_kube.objects.quantities import micro_time_from_seconds
+from coda_kube.objects.quantities import micro_time_from_seconds, seconds_from_time
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,16 @@ class Elector:
         self._known_epoch = known_epoch
         self._expires_s = float("inf")  # then that record is too old, unless it changes before
         self._said = ""  # why there was no answer: an outage is one line of the log
+        self._left_s: float | None = None  # monotonic: when the holder before this term renewed last
         self.epoch = -1
 
     def held(self) -> bool:
         """True while nobody else can have taken over. Check it before every write and every answer."""
         return time.monotonic() - self._renewed_s < self._times.renew_deadline_s
+
+    def since_last_holder_s(self) -> float | None:
+        """Seconds since the last renewal before this term, by the API server's clock; None if there was none."""
+        return None if self._left_s is None else time.monotonic() - self._left_s
 
     async def acquire(self) -> int:
         """Wait until the Lease is ours. Returns its epoch."""
@@ -153,6 +158,7 @@ class Elector:
         # Somebody may have edited the record: an epoch that was seen is never given twice.
         seen = max(_transitions(spec), self._seen_epoch)
         if not mine or not self.held():  # ours again after it was lost: a term of its own
+            self._left_s = self._left_at_s(spec)
             spec["acquireTime"] = micro_time_from_seconds(time.time())
         spec["leaseTransitions"] = max(self.epoch, seen) if mine else seen + 1
         spec["holderIdentity"] = self._holder
@@ -166,10 +172,15 @@ class Elector:
         """Create a Lease that is not there: somebody may have deleted it under a holder that goes on for a while."""
         if self.held():
             return self._won(await self._client.create(self._collection, self._new(self.epoch)), started_s)
+        self._left_s = None
         self._seen_epoch = max(self._seen_epoch, self._known_epoch())
         if self._seen_epoch and not self._expired({}):
             return False
         return self._won(await self._client.create(self._collection, self._new(self._seen_epoch + 1)), started_s)
+
+    def _left_at_s(self, spec: Json) -> float | None:
+        renewed_s = seconds_from_time(spec.get("renewTime"))
+        return time.monotonic() - max(0.0, self._client.clock() - renewed_s) if renewed_s else None
 
     def _won(self, lease: Json, started_s: float) -> bool:
         self.epoch = self._seen_epoch = _transitions(lease["spec"])

@@ -212,7 +212,7 @@ class Planner:
 
     async def _plan_forever(self) -> None:
         await self._take_over_placements()
-        was_asked = True  # the first cycle shows how the world is
+        was_asked, is_first = True, True  # the first cycle shows how the world is
         while True:
             await self._cluster.wait_until_in_touch()
             self._progress_s = time.monotonic()
@@ -222,6 +222,9 @@ class Planner:
             is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch, now_s=self._now_s())
             if is_asked or was_asked:  # one cycle more than asked for clears what the last one showed
                 result, lasted_s = await self._run_cycle()
+                if is_first and (vacant_s := self._elector.since_last_holder_s()) is not None:
+                    self._metrics.takeover_s.observe(vacant_s)
+                is_first = False
                 await asyncio.sleep(COALESCE_S + min(lasted_s, PAUSE_LIMIT_S))
                 await self._wait_for_work(result)
             else:

@@ -94,6 +94,8 @@ async def test_a_leader_that_cannot_renew_its_lease_writes_nothing_more_and_anot
             await api.until(lambda: state_of(api, "gang") == "Released")
             assert two.planner.leads()
             assert not one.planner.leads()
+            await api.until(lambda: two.count("coda_planner_takeover_duration_seconds_count") == 1)
+        assert one.count("coda_planner_takeover_duration_seconds_count") == 0
     assert placement_of(api, "gang")["epoch"] == 2
 
 

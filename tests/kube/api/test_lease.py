@@ -23,6 +23,7 @@ class OneLease:
         self.failures: list[Exception] = []
         self.renewals = 0
         self.renewed = asyncio.Event()
+        self.clock = time.time
         self._lease: dict[str, Any] | None = None
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -83,6 +84,20 @@ async def test_a_lease_is_taken_over_when_it_runs_out_and_not_a_usual_pause_late
     async with asyncio.timeout(60):
         assert await Elector(cast(Client, api), "ns", "lease", "next", times).acquire() == 2
     assert 4.0 <= time.monotonic() - began_s < 7.6  # it asks every 3.8 s
+
+
+async def test_who_takes_a_lease_over_knows_for_how_long_nobody_renewed_it() -> None:
+    """The first holder has nobody before it."""
+    api = EditedLease()
+    first, next_one = candidate(api, "a"), candidate(api, "b")
+    await first.acquire()
+    assert first.since_last_holder_s() is None
+    await next_one.acquire()
+    assert QUICK.duration_s <= (next_one.since_last_holder_s() or 0.0) < 5.0
+    restarted = candidate(api, "b")
+    api.clock = lambda: time.time() + 100
+    await restarted.acquire()
+    assert 100 <= (restarted.since_last_holder_s() or 0.0) < 105
 
 
 async def test_after_an_outage_its_own_lease_is_its_own_again_at_once_and_in_the_same_epoch() -> None:
