@@ -93,7 +93,7 @@ async def _run(settings: Settings, client: Client) -> None:
             schema.wait_until_incomplete(),
             ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
-            *([Certificates(client).run()] if settings.certificates == "own" else []),
+            *([Certificates(client, metrics.show_certificates).run()] if settings.certificates == "own" else []),
             Cordons(
                 client,
                 cluster,

@@ -10,12 +10,12 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from coda.errors import CodaError, Conflict
 from coda_kube.api.client import AlreadyExists, Client, NotFound
-from coda_kube.certificates import KeyPair, files_of, is_authority, is_good, new_authority, new_leaf
+from coda_kube.certificates import KeyPair, end_s, files_of, is_authority, is_good, new_authority, new_leaf
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import SYSTEM_NAMESPACE
 
@@ -27,24 +27,35 @@ SERVES_BY_SECRET: Final = {"coda-extender-tls": True, "coda-scheduler-tls": Fals
 CHECK_EVERY_S: Final = 60.0
 RETRY_S: Final = 2.0
 
+Show = Callable[[Mapping[str, float]], None]
+"""Receives when the certificate in each Secret ends, in seconds since 1970."""
+
 
 class Certificates:
     """Keeps the three Secrets valid while `run` runs, also after somebody removes one."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, client: Client, show: Show = lambda _end_s: None, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._client = client
+        self._show = show
         self._clock = clock
+        self._end_s: dict[str, float] = {}
 
     async def run(self) -> None:
         """Run until cancelled. Costs three requests a minute."""
-        while True:
-            wait_s = CHECK_EVERY_S
-            try:
-                await self.ensure()
-            except CodaError as error:
-                log.warning("the certificates of extender and scheduler are not checked: %s", error)
-                wait_s = RETRY_S
-            await asyncio.sleep(wait_s)
+        try:
+            while True:
+                wait_s = CHECK_EVERY_S
+                try:
+                    await self.ensure()
+                except CodaError as error:
+                    log.warning("the certificates of extender and scheduler are not checked: %s", error)
+                    wait_s = RETRY_S
+                self._show(self._end_s)
+                await asyncio.sleep(wait_s)
+        finally:
+            self._show({})  # the next leader's word counts
 
     async def ensure(self) -> None:
         """Make what is missing, and renew what is due. Raises a CodaError."""
@@ -69,6 +80,7 @@ class Certificates:
             pair = KeyPair(*(base64.b64decode(data[key], validate=True) for key in ("tls.crt", "tls.key")))
         except (LookupError, TypeError, ValueError):
             return None, secret["metadata"]["resourceVersion"]
+        self._note(name, pair)
         return pair, secret["metadata"]["resourceVersion"]
 
     async def _write(self, name: str, pair: KeyPair, authority: KeyPair, version: str | None) -> None:
@@ -81,7 +93,11 @@ class Certificates:
         else:
             body["metadata"]["resourceVersion"] = version
             await self._client.replace(f"{SECRETS_PATH}/{name}", body)
+        self._note(name, pair)
         log.info("made the certificate in the Secret %s", name)
+
+    def _note(self, name: str, pair: KeyPair) -> None:
+        self._end_s[name] = end_s(pair.certificate) or 0.0
 
 
 def secret_json(name: str, pair: KeyPair, authority: KeyPair) -> Json:

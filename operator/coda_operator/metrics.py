@@ -100,6 +100,12 @@ class Metrics:
             "Nodes on which Coda places nothing: their GPUs are suspect",
             registry=registry,
         )
+        self._certificate_ends = Gauge(
+            "coda_operator_certificate_expiry_timestamp_seconds",
+            "When each of Coda's own certificates ends, since 1970",
+            ["secret"],
+            registry=registry,
+        )
         self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
 
     def show_leader(self, held: Callable[[], bool]) -> None:
@@ -109,6 +115,12 @@ class Metrics:
     def show_cordons(self, nodes: int) -> None:
         """Report how many nodes are cordoned for Coda."""
         self._cordoned.set(nodes)
+
+    def show_certificates(self, end_s: Mapping[str, float]) -> None:
+        """Report when the certificate in each of these Secrets ends, and of no others."""
+        self._certificate_ends.clear()
+        for secret, at_s in end_s.items():
+            self._certificate_ends.labels(secret).set(at_s)
 
     def show_failure_rules(self, accepted: int, refused: int) -> None:
         """Report how many of the platform's rules for failures count, and how many do not: their mistake is logged."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from coda_kube.api.client import Rejected
+from coda_kube.certificates import DAY_S, LEAF_S, KeyPair, files_of, new_leaf
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_JOB, LABEL_LEADER, SYSTEM_NAMESPACE
 from coda_lab import install
 from coda_lab.host.paths import crds
+from coda_operator.certificates import AUTHORITY, SERVES_BY_SECRET
 from tests.e2e.agents import training, wait_until
 from tests.e2e.jobs import submit
 from tests.monitoring.breaking import Scene, again_and_again, history_file
@@ -107,6 +111,20 @@ async def label_at_a_follower(scene: Scene) -> AsyncIterator[None]:
     finally:
         await label(follower, None)
         await label(leader, "true")
+
+
+@asynccontextmanager
+async def certificate_not_renewed(scene: Scene) -> AsyncIterator[None]:
+    """The operator may not write Secrets any more, and the certificate in one has twelve days left."""
+    name, path = "coda-extender-tls", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets"
+    authority = (await scene.admin.get(f"{path}/{AUTHORITY}"))["data"]
+    pair = KeyPair(*(base64.b64decode(authority[file]) for file in ("tls.crt", "tls.key")))
+    made_s = time.time() + 12 * DAY_S - LEAF_S
+    files = files_of(new_leaf(pair, serves=SERVES_BY_SECRET[name], now_s=made_s), pair)
+    async with webhook_away(scene, "", "secrets", account="coda-operator"):
+        encoded = {file: base64.b64encode(content).decode() for file, content in files.items()}
+        await scene.admin.patch(f"{path}/{name}", {"data": encoded})
+        yield
 
 
 @asynccontextmanager

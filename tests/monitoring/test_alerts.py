@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from coda_kube.certificates import DAY_S
 from tests.monitoring.expressions import ALERTS, Json, alerts, kinds, metrics_in, program
 from tests.surface.sources import ROOT
 
@@ -51,6 +52,7 @@ PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
 ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reason_delay_seconds"
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
 ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
+EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
 NODE = {"instance": "10.0.0.1:9092", "node": "n1"}
 AT = 'instance="10.0.0.1:9092",node="n1"'
 
@@ -106,6 +108,15 @@ CASES = (
         alert="CodaNodeLossSuspended",
         fires={"coda_operator_node_loss_suspended": always(1)},
         calm={"coda_operator_node_loss_suspended": always(0)},
+    ),
+    Case(
+        alert="CodaCertificateEnds",
+        fires={
+            f'{EXPIRY}{{secret="coda-extender-tls"}}': always(13 * DAY_S),
+            f'{EXPIRY}{{secret="b"}}': always(DAY_S * 30),
+        },
+        calm={f'{EXPIRY}{{secret="coda-extender-tls"}}': always(15 * DAY_S)},
+        labels={"secret": "coda-extender-tls"},
     ),
     Case(
         alert="CodaReconcileErrors",

@@ -63,6 +63,7 @@ BREAKING: dict[str, Breaking] = {
     "CodaGangsDoNotStart": starving.nobody_binds,
     "CodaOperatorAbsent": starving.no_operator,
     "CodaNodeLossSuspended": starving.kubelets_gone,
+    "CodaCertificateEnds": refusing.certificate_not_renewed,
 }
 WITHIN_S = 600.0
 END_AT_ONCE = {rule["alert"] for rule in alerts() if "[" not in rule["expr"]}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 import pytest
 
 from coda.errors import Conflict
-from coda_kube.certificates import DAY_S, KeyPair, is_good
+from coda_kube.api.client import Rejected
+from coda_kube.certificates import DAY_S, LEAF_S, KeyPair, is_good
 from coda_operator.certificates import AUTHORITY, SECRETS_PATH, SERVES_BY_SECRET, Certificates
 from tests.extender.fake_api import Call, FakeApi
 
@@ -50,6 +52,28 @@ async def test_leaves_are_renewed_long_before_they_end_and_the_authority_stays()
     after = everything(api)
     assert after[AUTHORITY] == before[AUTHORITY]
     assert all(after[name] != before[name] for name in SERVES_BY_SECRET)
+
+
+async def test_it_is_shown_when_they_end_also_while_they_cannot_be_renewed_and_by_the_leader_alone() -> None:
+    api, clock, shown = FakeApi(), Clock(), list[dict[str, float]]()
+    certificates = Certificates(api, lambda end_s: shown.append(dict(end_s)), clock=clock)
+    running = asyncio.create_task(certificates.run())
+    await asyncio.sleep(1)
+    assert shown[-1].keys() == {AUTHORITY, *SERVES_BY_SECRET}
+    ends_s = shown[-1]["coda-extender-tls"]
+    assert ends_s == pytest.approx(NOW_S + LEAF_S, abs=DAY_S)
+    clock.now_s += LEAF_S - DAY_S
+
+    def refuse(call: Call) -> None:
+        if call.verb != "get":
+            raise Rejected(403, "Forbidden", "no rights")
+
+    api.before = refuse
+    await asyncio.sleep(200)
+    assert shown[-1]["coda-extender-tls"] == ends_s
+    running.cancel()
+    await asyncio.wait([running])
+    assert shown[-1] == {}
 
 
 @pytest.mark.parametrize("name", SERVES_BY_SECRET)
