@@ -6,6 +6,7 @@ Over the sockets that users' clusters have: the verbs over mutual TLS, probes an
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,9 +60,27 @@ def surfaces(cluster: LocalCluster) -> Iterator[Surface]:
     verbs.cert, verbs.verify = (str(folder / "tls.crt"), str(folder / "tls.key")), str(folder / "ca.crt")
     port = cluster.ports["extender-0"]
     yield Surface(part="extender-0", tag="verbs", url=f"https://{LOOPBACK}:{port}", session=verbs)
+    reader = requests.Session()
+    reader.headers["Authorization"] = f"Bearer {token_of_a_reader(cluster)}"
     for part in PARTS:
         port = cluster.ports.get(metrics_port_of(part), cluster.ports[part])
-        yield Surface(part=part, tag="status", url=f"http://{LOOPBACK}:{port}", session=requests.Session())
+        for session in (requests.Session(), reader):
+            yield Surface(part=part, tag="status", url=f"http://{LOOPBACK}:{port}", session=session)
+
+
+def token_of_a_reader(cluster: LocalCluster) -> str:
+    """Of an account that may `get /metrics`; and the parts may ask who it is, as in the chart."""
+    parts = " ".join(f"--serviceaccount=coda-system:coda-{part}" for part in ("operator", "extender", "agent"))
+    for words in (
+        f"create clusterrolebinding reviews-metrics --clusterrole=system:auth-delegator {parts}",
+        "create clusterrole reads-metrics --verb=get --non-resource-url=/metrics",
+        "create clusterrolebinding reads-metrics --clusterrole=reads-metrics --serviceaccount=default:default",
+    ):
+        subprocess.run([*cluster.kubectl, *words.split()], check=False, capture_output=True)  # made by an earlier test
+    words = "create token default --namespace=default"
+    return subprocess.run(
+        [*cluster.kubectl, *words.split()], check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
 
 
 def ask(surface: Surface, mode: GenerationMode, examples: int) -> Counter[int]:
@@ -104,6 +123,9 @@ def test_every_answer_is_one_that_the_document_has(cluster: LocalCluster) -> Non
         grown = memory_bytes(pid, "VmRSS") - before
         print(f"{surface.part} {surface.tag}: {said}, memory {grown / 2**20:+.1f} MiB")  # noqa: T201 - the figures
         assert sum(said["positive"].values()) >= EXAMPLES, "schemathesis made hardly anything"
+        if surface.tag == "status":
+            is_reader = "Authorization" in surface.session.headers
+            assert said["positive"].keys() == ({200} if is_reader else {200, 401}), "metrics are for readers alone"
         assert grown < GROWTH_LIMIT_BYTES, f"{surface.part} grew by {grown} bytes"
         assert _pid(cluster, surface.part) == pid
         assert "Traceback" not in cluster.log_path(surface.part).read_text(errors="replace")
