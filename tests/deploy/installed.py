@@ -21,7 +21,7 @@ from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, PARTS, Helm, Json
-from tests.deploy.pods_as_processes import PODS, RunningPod, run_hook, run_pods
+from tests.deploy.pods_as_processes import PODS, RunningPod, complaints_of, run_hook, run_pods
 from tests.e2e.jobs import PATIENCE_S, wait_gone
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -153,8 +153,7 @@ class Installed:
 
     def complaints(self) -> list[str]:
         """What the parts said of things they were not allowed to do."""
-        lines = [line for pod in self.running for line in pod.log.read_text().splitlines()]
-        return [line for line in lines if "is forbidden" in line or "Unauthorized" in line]
+        return complaints_of(self.running)
 
     def end_at_once(self) -> None:
         """Kill every process."""

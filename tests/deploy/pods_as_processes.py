@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,12 @@ class RunningPod:
         probe = self.container[kind]["httpGet"]
         assert probe["port"] in {port["name"] for port in self.container["ports"]}
         return f"{probe.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{self.port}{probe['path']}"
+
+
+def complaints_of(pods: Iterable[RunningPod]) -> list[str]:
+    """What they said of things they were not allowed to do."""
+    lines = (line for pod in pods for line in pod.log.read_text().splitlines())
+    return [line for line in lines if "is forbidden" in line or "Unauthorized" in line]
 
 
 async def run_pods(
@@ -105,7 +111,7 @@ async def _run(
     folder.mkdir(parents=True)
     kubeconfig = await _kubeconfig(cluster, admin, pod["spec"]["serviceAccountName"], folder)
     folder_by_mount = await _mount(admin, pod["spec"], container, folder)
-    environ = {name: folder_by_mount.get(value, value) for name, value in _environ(pod, container).items()}
+    environ = {name: _here(value, folder_by_mount) for name, value in (await _environ(admin, pod, container)).items()}
     environ |= {processes.MARK: str(cluster.layout.folder), "NO_PROXY": LOOPBACK}
     if part == "scheduler":
         argv = _scheduler_command(cluster, container, kubeconfig, port, folder_by_mount)
@@ -123,12 +129,23 @@ async def _run(
     return RunningPod(name=name, part=part, port=port, process=process, log=log, container=container)
 
 
-def _environ(pod: Json, container: Json) -> dict[str, str]:
+def _here(value: str, folder_by_mount: Mapping[str, str]) -> str:
+    """A path of the container is one of this machine."""
+    for mount, folder in folder_by_mount.items():
+        if value == mount or value.startswith(f"{mount}/"):
+            return folder + value.removeprefix(mount)
+    return value
+
+
+async def _environ(admin: Client, pod: Json, container: Json) -> dict[str, str]:
     """As a kubelet makes it."""
     environ = {}
     for entry in container.get("env", ()):
         if "value" in entry:
             environ[entry["name"]] = entry["value"]
+        elif secret := entry["valueFrom"].get("secretKeyRef"):
+            files = await _data(admin, "secrets", secret["name"])
+            environ[entry["name"]] = base64.b64decode(files[secret["key"]]).decode()
         else:
             value: Any = pod
             for step in entry["valueFrom"]["fieldRef"]["fieldPath"].split("."):
@@ -159,6 +176,11 @@ async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> di
         elif "configMap" in volume:
             files = await _data(admin, "configmaps", volume["configMap"]["name"])
             contents = {name: text.encode() for name, text in files.items()}
+        elif "persistentVolumeClaim" in volume:
+            claimed = volume_folder(folder.parent, volume["persistentVolumeClaim"]["claimName"])
+            claimed.mkdir(exist_ok=True)
+            found[mount["mountPath"]] = str(claimed)
+            continue
         else:
             continue  # the mounted token: `_kubeconfig`
         here.mkdir(mode=0o700)
@@ -166,6 +188,11 @@ async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> di
             (here / name).write_bytes(content)
         found[mount["mountPath"]] = str(here)
     return found
+
+
+def volume_folder(pods: Path, claim: str) -> Path:
+    """What all pods that mount this claim have. `pods`: where the folders of pods are."""
+    return pods / f"volume-{claim}"
 
 
 async def _data(admin: Client, plural: str, name: str) -> dict[str, str]:

@@ -25,11 +25,12 @@ from coda_lab.install import wait_for_account, wait_for_leader
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
+from tests.deploy import history
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
 from tests.deploy.granted import HOOKS, RBAC, account_of, accounts_of_hook, applied, own
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
-from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, run_pods
+from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, complaints_of, run_pods
 from tests.deploy.renewal import TAKEN_UP, ask_anew, renew_certificate
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
@@ -40,7 +41,7 @@ LEASES = {"operator": OPERATOR_LEASE, "extender": PLANNER_LEASE, "scheduler": "c
 PATIENCE_S = 60  # a take-over takes 15 s at most
 LEADER = f"{LABEL_LEADER}=true"
 READER = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}
-VALUES = {"history": {"database": "none"}, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}  # no volumes
+VALUES = {"history": history.VALUES, "operator": {"replicas": 2}, "metrics": {"readers": [READER]}}
 TWO_OPERATORS = tuple(word for key, value in VALUES.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
@@ -52,6 +53,7 @@ class Installation:
     cluster: LocalCluster
     helm: Helm
     running: dict[str, list[RunningPod]]
+    history_url: str
     beside_own: str  # what `helm install` said while a CPU job of an earlier installation ran
     warned: str  # and while a pod ran that Deny would refuse
 
@@ -63,24 +65,22 @@ class Installation:
 
     def complaints(self) -> list[str]:
         """What the parts said of things they were not allowed to do."""
-        return [
-            line
-            for pods in self.running.values()
-            for pod in pods
-            for line in pod.log.read_text().splitlines()
-            if "is forbidden" in line or "Unauthorized" in line
-        ]
+        return [line for pods in self.running.values() for line in complaints_of(pods)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def installation(helm: Helm) -> AsyncIterator[Installation]:
-    spec = ClusterSpec(nodes="4x8x48", racks=2, coda=False)
-    async with running_cluster(spec, tell=print) as cluster, cluster.client("admin") as admin:
+    async with (
+        running_cluster(ClusterSpec(nodes="4x8x48", racks=2, coda=False), tell=print) as cluster,
+        cluster.client("admin") as admin,
+        history.database_with_secret(admin) as history_url,
+    ):
         await take_away_what_the_chart_brings(admin)
         made = Installation(
             cluster=cluster,
             helm=helm,
             running={},
+            history_url=history_url,
             beside_own=await plan_beside(cluster, helm, released_pod()),
             warned=await plan_beside(cluster, helm, tolerant_pod()),
         )
@@ -214,6 +214,7 @@ async def test_a_gang_runs_on_what_the_chart_installs(installation: Installation
         await wait_gone(user, job_path(too_large))
     assert len(set(done["status"]["placement"]["nodes"])) == 3
     assert {"Running", "Succeeded"} <= await events_of(user, job)
+    await history.recorded(installation.history_url, "gang")
     assert await filter_answers(admin, leading) >= before + 3
     assert [breach.sentence for breach in checker.breaches] == []
     assert installation.complaints() == []

@@ -6,6 +6,8 @@ One story in order, so that one cluster serves it: each test goes on where the o
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from coda_operator.uninstall.removal import uninstall
 from coda_operator.uninstall.settings import Settings
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.installed import COLLECTIONS, TWO_OPERATORS, Installed, ready_for_the_chart
+from tests.deploy.pods_as_processes import volume_folder
 from tests.e2e.cpu_jobs import BATCH, DEPLOYMENTS, JOBS, PODS, batch_job, deployment, pod_json, wait_until_gated
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for_pending, wait_for_phase, wait_gone
 
@@ -190,14 +193,22 @@ async def test_a_later_installation_takes_the_jobs_up_again(
     for node in POOL:
         taint = {"key": "coda.scheduler/pool", "value": "true", "effect": "NoSchedule"}
         await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
-    await installed.install(*TWO_OPERATORS, "uninstall.jobs=end")
+    await installed.install("uninstall.jobs=end")  # one operator, with SQLite on a volume: the defaults
     await wait_for_pending(user, "default/queued", "InsufficientGPUs")
     job = await wait_for_phase(user, "default/running", "Running")
     assert (job["status"]["attempt"], job["status"].get("failures") or 0) == (1, 0)
     assert {pod["metadata"]["uid"] for pod in await pods_of(user, "default/running")} == before["ranks"]
     await user.delete(job_path("default/running"))
     await wait_for_phase(user, "default/queued", "Succeeded", within_s=60)
+    await settled(lambda: is_recorded(installed, "queued"))
     assert installed.complaints() == []
+
+
+async def is_recorded(installed: Installed, job: str) -> bool:
+    """True once the history on the operator's volume has this job."""
+    file = volume_folder(installed.cluster.layout.folder / "pods", "coda-history") / "history.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as history:
+        return bool(history.execute("SELECT 1 FROM finished_jobs WHERE name = ?", (job,)).fetchall())
 
 
 async def test_it_ends_all_jobs_where_that_was_chosen(installed: Installed, admin: Client, user: Client) -> None:
