@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deploy.dashboards.boards import WINDOW, Board, Chart, Choice, Row, most, per_second, quantiles
 
+_JOB = 'namespace=~"$namespace",trainingjob=~"$job"'
 _POD = 'namespace=~"$namespace",pod=~"$job-[0-9]+-[0-9]+"'
 
 BOARD = Board(
@@ -37,6 +38,13 @@ BOARD = Board(
                     title="Cores",
                     says="That each rank uses. The steps of the tuning are in status.tuning of the job.",
                     lines={"{{pod}}": f"sum by (pod) (coda_pod_cpu_cores{{{_POD}}})"},
+                ),
+                Chart(
+                    title="Utilisation by cores",
+                    says="What the search for cores measured with each number of cores per rank.",
+                    lines={"{{cores}} cores": f"max by (cores) (coda_tuning_gpu_utilization_ratio{{{_JOB}}})"},
+                    unit="percentunit",
+                    most=1,
                 ),
                 Chart(
                     title="Held by its CPU limit",

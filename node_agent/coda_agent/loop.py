@@ -172,6 +172,7 @@ class Loop:
                 peaks_bytes_per_s=self._node.hardware.peak_bytes_per_s,
                 throttles=self._node.throttles,
                 pods_age_s=self._cluster.pods_age_s(),
+                tuned=self._tuner.jobs,
             )
         )
         return senses

@@ -36,6 +36,7 @@ ACCIDENTS: Final[Mapping[str, str]] = {
     "coda_operator_trial_gpu_seconds_total": "no job has a trial",
     "coda_operator_trial_saved_gpu_seconds_total": "no trial fails",
     "coda_operator_resizes_total": "no search for cores has come so far",
+    "coda_tuning_gpu_utilization_ratio": "no search for cores has come so far",
     "coda_planner_answered_wishes_total": "no search for cores has come so far",
     "coda_planner_dropped_plans_total": "every gang that is placed starts",
     "coda_planner_processes_lost_total": "no process is lost",

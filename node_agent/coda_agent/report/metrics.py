@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from coda.contention import Action
-from coda_agent.cluster import LocalPod
+from coda_agent.cluster import LocalPod, TunedJob
 from coda_agent.gpus import Health, LibraryState
 from coda_agent.report.gpu_rows import (
     GPU_LABELS,
@@ -43,6 +43,7 @@ class LastWindow:
     peaks_bytes_per_s: Mapping[int, float] = field(default_factory=dict)  # by socket
     throttles: tuple[ThrottleInForce, ...] = ()
     pods_age_s: float = 0.0
+    tuned: tuple[TunedJob, ...] = ()
 
 
 class Metrics:
@@ -141,6 +142,7 @@ class _LastWindowCollector(Collector):
         yield from self._gpus(window)
         yield from _bandwidth(window)
         yield from _cpu(window)
+        yield from _tuning(window)
         yield from _health(window)
 
     def _gpus(self, window: LastWindow) -> Iterator[Metric]:
@@ -202,6 +204,18 @@ def _cpu(window: LastWindow) -> Iterator[Metric]:
         used.add_metric(_pod_labels(window, uid), rates.cores)
         throttled.add_metric(_pod_labels(window, uid), rates.throttled_share)
     yield from (used, throttled)
+
+
+def _tuning(window: LastWindow) -> Iterator[Metric]:
+    busy = GaugeMetricFamily(
+        "coda_tuning_gpu_utilization_ratio",
+        "Busy share of a job's GPUs with so many cores per rank, as its search for cores measured it",
+        labels=["namespace", "trainingjob", "cores"],
+    )
+    for job in window.tuned:
+        for point in job.tuning.found.curve if job.tuning and job.tuning.found else ():
+            busy.add_metric([job.namespace, job.name, str(point.cores)], point.share)
+    yield busy
 
 
 def _health(window: LastWindow) -> Iterator[Metric]:

@@ -67,6 +67,7 @@ class Tuner:
         self._windows = Windows(config, settings.settle_s, self._gang, node_cores)
         self._rank_windows = RankWindows(config.tuning, settings.settle_s)
         self.reports: tuple[RankReport, ...] = ()  # of the ranks here whose rank 0 is elsewhere
+        self.jobs: tuple[TunedJob, ...] = ()  # whose rank 0 runs here, as they were read last
         self._last_steps: dict[str, str] = {}  # by job uid: the last step, as logged
         self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: version, and the job as read
 
@@ -79,11 +80,13 @@ class Tuner:
         problems: list[str] = []
         jobs = {job.uid: (job, pod) for name, pod in rank0.items() if (job := self._read_job(name, pod, problems))}
 
+        self.jobs = tuple(job for job, _pod in jobs.values())
+
         # 2. Forget all others, and measure the ranks that are not rank 0.
         self._windows.forget_all_except(jobs)
         ranks = [pod for pod in local if pod.member and pod.runs and (pod.is_tuned or pod.member.job_uid in jobs)]
         reports = self._measure_others([pod for pod in ranks if pod.gpus], senses, last_disturbance, problems)
-        self._gang.see(reports, [job for job, _pod in jobs.values()])
+        self._gang.see(reports, self.jobs)
         self._last_steps = {uid: step for uid, step in self._last_steps.items() if uid in jobs}
         self._read = {uid: read for uid, read in self._read.items() if uid in jobs}
 

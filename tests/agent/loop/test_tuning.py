@@ -75,6 +75,21 @@ async def test_a_window_begins_only_when_the_cores_are_as_wished_and_settled(mak
     assert cluster.tuning("train").phase is TuningPhase.WISHING
 
 
+async def test_a_scrape_shows_what_the_search_measured_with_each_number_of_cores(make_rig: MakeRig) -> None:
+    cluster = one(make_rig(window_s=WINDOW_S))
+    await cluster.until_done()
+    found = cluster.tuning("train").found
+    assert found is not None
+    shown = {
+        (sample.labels["trainingjob"], int(sample.labels["cores"])): sample.value
+        for family in cluster.rig.registry.collect()
+        for sample in family.samples
+        if sample.name == "coda_tuning_gpu_utilization_ratio"
+    }
+    assert shown == {("train", point.cores): point.share for point in found.curve}
+    assert len(shown) > 2
+
+
 async def test_growth_that_cannot_be_had_leaves_the_most_that_can(make_rig: MakeRig) -> None:
     cluster = one(make_rig(window_s=WINDOW_S), optimum=8, start=4, most=6)
     await cluster.until_done()
