@@ -22,8 +22,7 @@ _STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --said: #f0f4f8;
         --light: 55%; }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #0f1419; --ink: #e6edf3; --soft: #9da7b3; --line: #30363d; --said: #1a222b; --light: 60%; }
-  .plot svg { filter: invert(0.91) hue-rotate(180deg); } }
+  :root { --paper: #0f1419; --ink: #e6edf3; --soft: #9da7b3; --line: #30363d; --said: #1a222b; --light: 60%; } }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: var(--ink);
        background: var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -33,6 +32,9 @@ td:nth-child(2) { color: var(--soft); font-family: ui-monospace, monospace; font
 tr.section th { padding-top: 1rem; }
 abbr { text-decoration: underline dotted var(--soft); cursor: help; }
 svg { display: block; height: auto; max-width: 100%; margin: 1.5rem 0; }
+.plots { columns: 34rem 2; column-gap: 1.5rem; }
+.plot { break-inside: avoid; }
+.plot svg { fill: var(--ink); margin: 0 0 1rem; }
 .wide { overflow-x: auto; }
 .said { background: var(--said); border-left: 4px solid var(--soft); padding: .5rem 1rem; }
 .said p { margin: .3rem 0; }
@@ -45,6 +47,7 @@ dt { font-weight: 600; }
 dd { margin: 0 0 .4rem 1.5rem; }
 """
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_COLOURS = {"#ffffff": "paper", "#000000": "ink", "#b0b0b0": "line"}  # of matplotlib: paper, axes and text, grid
 _IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -72,7 +75,7 @@ def write_report(
         f'<div class="said">{said}</div>\n{_facts(results, head)}\n'
         f"<h2>All measures</h2>\n<p>Point at a name to read what it means.</p>\n"
         f'<div class="wide"><table>\n{chr(10).join(rows)}\n</table></div>\n'
-        f"{_timelines(records)}<h2>Plots</h2>\n{shown}\n{_glossary()}\n</html>\n",
+        f'{_timelines(records)}<h2>Plots</h2>\n<div class="plots">\n{shown}\n</div>\n{_glossary()}\n</html>\n',
         encoding="utf-8",
     )
 
@@ -95,8 +98,13 @@ def _timelines(records: Mapping[str, Path]) -> str:
 
 
 def _glossary() -> str:
-    words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in GLOSSARY.items())
-    return f"<h2>Words</h2>\n<dl>\n{words}</dl>"
+    names = {measure.name: MEANINGS[measure.key] for _, of in SECTIONS for measure in of if measure.key in MEANINGS}
+    return f"<h2>Words</h2>\n{_meanings(GLOSSARY)}\n<h2>Measures</h2>\n{_meanings(names)}"
+
+
+def _meanings(meaning_by_word: Mapping[str, str]) -> str:
+    items = meaning_by_word.items()
+    return "<dl>\n" + "".join(f"<dt>{escape(word)}</dt><dd>{escape(says)}</dd>\n" for word, says in items) + "</dl>"
 
 
 def _facts(results: Sequence[RunResult], head: dict[str, Any]) -> str:
@@ -123,6 +131,8 @@ def _row(tag: str, name: str, key: str, cells: Sequence[str]) -> str:
 
 
 def _inlined(plot: Path, number: int) -> str:
-    """The drawing without its XML prologue, its ids made different from those of the other drawings."""
+    """The drawing without its XML prologue, in the page's colours, its ids unlike those of the other drawings."""
     drawing = _PROLOGUE.sub("", plot.read_text(encoding="utf-8"), count=1)
+    for colour, named in _COLOURS.items():
+        drawing = drawing.replace(f": {colour}", f": var(--{named})")
     return _IDS.sub(rf"\g<1>p{number}-", drawing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,21 +59,19 @@ def _figure(rows: int, columns: int, *, height: float = 3.0) -> tuple[Figure, li
 
 
 def _gpus_over_time(outcomes: Sequence[RunOutcome]) -> Figure:
-    figure, panels = _figure(3, 1, height=2.2)
-    for panel, name, key in zip(
-        panels,
-        ("gpu_util", "gpu_active", "cpu_active"),
-        ("gpu_util_all", "gpu_active_all", "cpu_active_all"),
-        strict=True,
-    ):
-        for outcome in outcomes:
-            days = [at_s / DAY_S for at_s in outcome.series.at_s]
+    """A panel for each policy, all with the same axes."""
+    columns = 2 if len(outcomes) == 4 else min(3, len(outcomes))
+    figure, panels = _figure(ceil(len(outcomes) / columns), columns, height=2.2)
+    for place, (panel, outcome) in enumerate(zip(panels, outcomes, strict=False)):
+        days = [at_s / DAY_S for at_s in outcome.series.at_s]
+        for name in ("cpu_active", "gpu_active", "gpu_util"):
             shares = [100 * share for share in getattr(outcome.series, name)]
-            panel.plot(days, shares, linewidth=0.9, label=_title(outcome))
-        panel.set(title=MEASURE_BY_KEY[key].name, ylim=(0, 102), ylabel="%")
+            panel.plot(days, shares, linewidth=0.9, label=MEASURE_BY_KEY[f"{name}_all"].name)
+        panel.set(title=_title(outcome), ylim=(0, 102), xlabel="day", ylabel="%" if place % columns == 0 else "")
         panel.grid(**_GRID)
-    panels[-1].set_xlabel("day")
-    panels[0].legend(frameon=False, ncols=4, loc="lower right")
+    for panel in panels[len(outcomes) :]:
+        panel.set_axis_off()
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, ncols=3, loc="outside lower center")
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -122,5 +123,7 @@ def test_the_report_is_one_file_with_words_timelines_and_a_glossary(tmp_path: Pa
     assert "The best of the others is fifo-skip" in text
     assert text.count('class="timeline"') == 2
     assert all(f"<dt>{word}</dt>" in text for word in GLOSSARY)
+    assert all(f"<dd>{escape(meaning)}</dd>" in text for meaning in MEANINGS.values())
     assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"(?:fill|stroke): (?:#000000|#ffffff)", text), "a plot has colours of its own on dark paper"
     assert re.findall(r"<(?:script|link|img)\b|url\(http", text) == []
