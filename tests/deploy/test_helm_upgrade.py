@@ -66,7 +66,8 @@ async def seen(user: Client, job: str) -> tuple[Any, ...]:
     """What must not change of a job that runs."""
     status = (await user.get(job_path(job)))["status"]
     uids = tuple(sorted(pod["metadata"]["uid"] for pod in await pods_of(user, job)))
-    return status["phase"], status["attempt"], status.get("failures"), status.get("disruptions"), uids
+    why = () if status["attempt"] == 1 else (status.get("reason"), status.get("message"))
+    return status["phase"], status["attempt"], status.get("failures"), status.get("disruptions"), uids, *why
 
 
 async def test_jobs_go_on_under_an_upgrade_and_a_rollback(installed: Installed, user: Client, programs: str) -> None:
