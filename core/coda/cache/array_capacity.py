@@ -267,6 +267,11 @@ class ArrayCapacity:
         """Return what a GPU job could take on a node once every borrowing CPU job there has stopped."""
         return self._search_by_view[CapacityView.AFTER_RECLAIM].capacity.free(number)
 
+    def may_leave(self, gpus: int, taken: Iterable[int]) -> bool:
+        """False if guests certainly find no place for so many GPUs of theirs on nodes that are not `taken`."""
+        capacity = self._search_by_view[CapacityView.AFTER_RECLAIM].capacity
+        return gpus <= capacity.free_gpus - sum(max(0, capacity.free(number).gpus) for number in taken)
+
     def guest_rank_class(self, job: Job) -> RankClass:
         """Return the class of a guest's ranks where they could go on, on any node, once borrowing CPU jobs stop."""
         return self._search(CapacityView.AFTER_RECLAIM).rank_class(job, None)

@@ -181,14 +181,25 @@ def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: Stop
     rank_class.candidates.refresh()
     if job.replicas == 1:
         groups = rank_class.groups
-        numbers = sorted(n for n in groups.amount_by_node if job.request.fits_in(groups.capacity.free(n)))
+        amounts = groups.capacity.amounts
+        enough = {amount for amount in groups.nodes_by_amount if job.request.fits_in(amounts[amount])}
+        numbers = sorted([number for number, amount in groups.amount_by_node.items() if amount in enough])
         if moves:
             numbers = nsmallest(_TRIED, numbers, key=lambda number: -arrays.free_for_growth(number).gpus)
+            numbers = [number for number in numbers if _may_leave(arrays, job, [(number, 1)])]
         found = [(number, arrays.victims_on(job, 1, number, moves=moves, now_s=now_s)) for number in numbers]
         return sorted([_Choice([(number, 1)], victims) for number, victims in found], key=lambda one: one.cost(now_s))
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
+    if moves and not _may_leave(arrays, job, shares):
+        return []
     every = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves, now_s=now_s)]
     return [_Choice(shares, every)]
+
+
+def _may_leave(arrays: ArrayCapacity, job: Job, shares: Sequence[tuple[int, int]]) -> bool:
+    """False if guests would have to give more GPUs there than are free elsewhere. Cheaper than to look for places."""
+    needed = [job.request.gpus * ranks - arrays.free_for_growth(number).gpus for number, ranks in shares]
+    return arrays.may_leave(sum(max(0, gpus) for gpus in needed), [number for number, _ in shares])
 
 
 def _have_other_places(arrays: ArrayCapacity, guests: Iterable[Job], taken: tuple[int, ...]) -> bool:

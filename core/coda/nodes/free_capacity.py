@@ -48,6 +48,7 @@ class FreeCapacity:
             self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
+        self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)  # of all nodes; a node lacks none
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         # Nodes that changed, or whose free capacity did, in order.
         self.journal: ChangeLog[int] = ChangeLog(2 * len(self.nodes) + 1000)
@@ -66,6 +67,7 @@ class FreeCapacity:
         amount = self._number(free, number)
         if amount != self.free_amounts[number]:
             self.free_amounts[number] = amount
+            self.free_gpus += max(0, free.gpus) - max(0, before.gpus)
             self.journal.add(number)
             if number not in self._gained and _has_more(free, before):
                 self._gained[number] = before

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coda.cache.array_capacity import ArrayCapacity
+from coda.compiled import is_compiled
+from coda.cycle import decide
 from coda.model import Job
 from coda.model.capacity import free_by_node
 from coda.model.decision import StopCause
@@ -76,6 +80,18 @@ def test_borrowed_cores_are_taken_back_for_gpu_jobs_and_places_for_large_ones(da
             else:
                 assert stop.cause is StopCause.MIGRATE
                 assert stopped.request.gpus * stopped.replicas < 4 <= by.request.gpus * by.replicas
+
+
+@pytest.mark.skipif(is_compiled(), reason="what is compiled cannot be replaced")
+@law
+@given(st.data())
+def test_to_count_free_gpus_before_places_are_looked_for_changes_no_decision(data: st.DataObject) -> None:
+    play = played(data, CODA)
+    for (now, _), now_s in zip(play.plans, play.times_s, strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ArrayCapacity, "may_leave", lambda *_: True)
+            thorough = decide(now, CODA, now_s)
+        assert decide(now, CODA, now_s) == thorough
 
 
 @law
