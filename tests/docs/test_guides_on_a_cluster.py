@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -124,8 +125,8 @@ def runnable(command: str, node: str) -> str:
 
 async def test_the_commands_of_the_documentation_work(cluster: LocalCluster, admin: Client) -> None:
     node = sorted(item["metadata"]["name"] for item in (await admin.list_pages("/api/v1/nodes"))["items"])[0]
-    programs = [Path(cluster.kubectl[0]).parent, helm.ensure_shown(Settings.from_environ()).parent]
-    environ = {**os.environ, "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]])}
+    programs = (Path(sys.executable), Path(cluster.kubectl[0]), helm.ensure_shown(Settings.from_environ()))
+    environ = {**os.environ, "PATH": os.pathsep.join([*(str(one.parent) for one in programs), os.environ["PATH"]])}
     environ["KUBECONFIG"] = str(cluster.kubeconfig("admin"))
     made = await said("kubectl apply -f - -f examples/agents/20-aggressor.yaml", environ, OBJECTS.replace("NODE", node))
     assert made[0] == 0, made[1]
@@ -137,6 +138,8 @@ async def test_the_commands_of_the_documentation_work(cluster: LocalCluster, adm
         if not is_fine(command, code, words):
             wrong.append(f"{command}\n  {runnable(command, node)}\n  {code}: {words}")
     assert not wrong, "\n".join(wrong)
+    code, words = await said("kubectl coda top --once", environ)
+    assert code == 0, words  # kubectl finds `kubectl-coda` on the PATH
 
 
 async def said(command: str, environ: Mapping[str, str], text: str = "") -> tuple[int, str]:

@@ -48,7 +48,8 @@ class FreeCapacity:
             self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
-        self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)  # of all nodes; a node lacks none
+        # On all nodes; one where more is held than there is counts as none.
+        self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)
         self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
         # Nodes that changed, or whose free capacity did, in order.
         self.journal: ChangeLog[int] = ChangeLog(2 * len(self.nodes) + 1000)

@@ -144,6 +144,7 @@ def test_the_schedule_reads_as_json() -> None:
         pytest.param(["--nodes", "2x8x48,2x4x48"], "give equal nodes", id="unequal nodes"),
         pytest.param(["--nodes", "2x8x4"], "at least 16 cores", id="too few cores"),
         pytest.param(["--drain", "0"], "--drain 0: give 1 to 86400 seconds", id="no time to drain"),
+        pytest.param(["--budget", "0"], "--budget 0: give 1 to 120 seconds", id="no time for a fail-over"),
         pytest.param(["--out", "/nowhere/at/all.json"], "is no folder that you may write to", id="no such folder"),
         pytest.param(["--bogus"], "unrecognized arguments: --bogus", id="unknown"),
     ],

@@ -15,6 +15,7 @@ from rich.console import Console
 from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_lab.experiments.chaos.accidents import Accident, Mishap
+from coda_lab.experiments.chaos.faults import BUDGET_S, GIVE_UP_S
 from coda_lab.experiments.chaos.report import Outcome, schedule_json
 from coda_lab.experiments.chaos.run import Audience, Options, run
 from coda_lab.experiments.chaos.schedule import Fault
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--out", type=Path, help="file for the report, JSON")
     found.add_argument("--logs", type=Path, help="folder for the logs of all parts")
     found.add_argument("--drain", type=float, default=300.0, help="seconds for what is open at the end (default 300)")
+    found.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of a fail-over (default 15)")
     found.add_argument("--plan", action="store_true", help="print the schedule of faults as JSON, run nothing")
     return found
 
@@ -57,6 +59,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         lending=given.lending,
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
+        budget_s=given.budget,
         logs=given.logs,
     )
     for name in ("kills", "stops", "cuts", "accidents"):
@@ -64,6 +67,8 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
             raise InvalidInput(f"--{name} {getattr(options, name)}: give 0 to {MOST_FAULTS}")
     if not 1 <= options.drain_s <= 86_400:
         raise InvalidInput(f"--drain {options.drain_s:g}: give 1 to 86400 seconds")
+    if not 1 <= options.budget_s <= GIVE_UP_S:
+        raise InvalidInput(f"--budget {options.budget_s:g}: give 1 to {GIVE_UP_S:g} seconds")
     check_writable(given.out, given.logs)
     return options, given
 

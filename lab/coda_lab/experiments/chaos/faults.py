@@ -22,7 +22,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coda_kube.objects.names import OPERATOR_LEASE, PLANNER_LEASE
@@ -57,6 +57,7 @@ class Struck:
     ended_s: float
     clock_s: float  # when its clock started
     recovered_s: float | None
+    budget_s: float = BUDGET_S
 
     @property
     def recovery_s(self) -> float | None:
@@ -67,7 +68,7 @@ class Struck:
     def over_budget(self) -> bool:
         """True for a fail-over that took longer than allowed, and for each recovery that never came."""
         took_s = self.recovery_s
-        return took_s is None or (self.fault.target in BUDGETED and took_s > BUDGET_S)
+        return took_s is None or (self.fault.target in BUDGETED and took_s > self.budget_s)
 
 
 def freed_of_others(salvo: tuple[Struck, ...]) -> tuple[Struck, ...]:
@@ -76,16 +77,7 @@ def freed_of_others(salvo: tuple[Struck, ...]) -> tuple[Struck, ...]:
     for struck in salvo:
         ends_s = [_held_up_until_s(other) for other in salvo if other is not struck]
         before_s = [end_s for end_s in ends_s if struck.recovered_s is None or end_s <= struck.recovered_s]
-        freed.append(
-            Struck(
-                fault=struck.fault,
-                part=struck.part,
-                began_s=struck.began_s,
-                ended_s=struck.ended_s,
-                clock_s=max([struck.clock_s, *before_s]),
-                recovered_s=struck.recovered_s,
-            )
-        )
+        freed.append(replace(struck, clock_s=max([struck.clock_s, *before_s])))
     return tuple(freed)
 
 
@@ -106,8 +98,11 @@ class Striker:
         signs: Signs,
         after_outage: Callable[[], Awaitable[None]],
         tell: Callable[[Fault, str], None],
+        *,
+        budget_s: float = BUDGET_S,
     ) -> None:
         self._cluster = cluster
+        self._budget_s = budget_s
         self._restarter = restarter
         self._gates = gates
         self._signs = signs
@@ -126,7 +121,8 @@ class Striker:
         for each in done:
             took_s = each.recovery_s
             said = f"no progress within {GIVE_UP_S:.0f} s" if took_s is None else f"progress after {took_s:.1f} s"
-            self._tell(each.fault, said + (f", which is over the budget of {BUDGET_S:g} s" if each.over_budget else ""))
+            over = f", which is over the budget of {each.budget_s:g} s" if each.over_budget else ""
+            self._tell(each.fault, said + over)
         return done
 
     async def _strike_after(self, wait_s: float, fault: Fault) -> Struck:
@@ -151,6 +147,7 @@ class Striker:
             ended_s=ended_s,
             clock_s=clock_s,
             recovered_s=recovering.result(),
+            budget_s=self._budget_s,
         )
 
     def _part_of(self, target: Target) -> str:

@@ -149,7 +149,7 @@ def planner_failover(struck: tuple[Struck, ...]) -> dict[str, Any]:
     its_own = [each for each in struck if each.fault.target is Target.PLANNER]
     kills = [each for each in its_own if each.fault.kind is Kind.KILL]
     return {
-        "budget_s": BUDGET_S,
+        "budget_s": max((each.budget_s for each in struck), default=BUDGET_S),
         "after_sigkill": _times(kills),
         "taken_over": _times([each for each in kills if each.fault.lasts_s >= LONGER_THAN_A_LEASE_S[0]]),
         "after_api_outage": _times([each for each in struck if each.fault.target in STORAGE]),
@@ -203,7 +203,7 @@ def _sentence(struck: Struck) -> str:
     what = f"fault {fault.number}, {fault.kind.value} of the {fault.target.value} ({struck.part})"
     if struck.recovery_s is None:
         return f"{what}: no progress afterwards"
-    return f"{what}: progress after {struck.recovery_s:.1f} s, the budget is {BUDGET_S:g} s"
+    return f"{what}: progress after {struck.recovery_s:.1f} s, the budget is {struck.budget_s:g} s"
 
 
 def _rounded(seconds: float | None) -> float | None:

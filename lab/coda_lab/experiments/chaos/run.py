@@ -16,7 +16,7 @@ from typing import Final
 from coda_kube.api.client import Client
 from coda_lab.checker import Checker
 from coda_lab.experiments.chaos.accidents import Accident, Mishap, accidents, timeline
-from coda_lab.experiments.chaos.faults import Striker, Struck
+from coda_lab.experiments.chaos.faults import BUDGET_S, Striker, Struck
 from coda_lab.experiments.chaos.happenings import Grounds, Happened, Happenings
 from coda_lab.experiments.chaos.jumping_clock import environ
 from coda_lab.experiments.chaos.lending import Lending
@@ -61,6 +61,7 @@ class Options:
     only: tuple[Accident, ...] = ()
     lending: bool = False  # CPU jobs borrow cores, and ArrayQuotas change
     drain_s: float = 300.0
+    budget_s: float = BUDGET_S  # of the planner's fail-over
     logs: Path | None = None
 
     @property
@@ -138,7 +139,15 @@ async def run(options: Options, audience: Audience) -> Outcome:
             stop_lending = await stack.enter_async_context(AsyncExitStack())
             if options.lending:
                 await stop_lending.enter_async_context(beside(lending.run()))
-            striker = Striker(cluster, restarter, started.gates, signs, watches.renew, audience.fault)
+            striker = Striker(
+                cluster,
+                restarter,
+                started.gates,
+                signs,
+                watches.renew,
+                audience.fault,
+                budget_s=options.budget_s,
+            )
             happenings = Happenings(grounds, audience.accident)
             for event in timeline(options.faults, options.mishaps):
                 with suppress(TimeoutError):  # a slow machine never gets there: then the load is what it can do
