@@ -42,7 +42,7 @@ def _is_stuck(pod: RankPod, now_s: float, config: LifecycleConfig) -> bool:
 
 def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]:
     for pod in now.pods:
-        if pod.unschedulable_since_s is not None:
+        if pod.unschedulable_since_s is not None and not pod.node:
             yield pod.unschedulable_since_s + config.unschedulable_s
         if pod.node and pod.node in now.unready_since_s:
             yield now.unready_since_s[pod.node] + config.node_loss_s

@@ -17,6 +17,14 @@ RECLAIMED = StopOrder(cause=StopCause.RECLAIM, by=JobId("team/other"), since_s=9
 MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=990.0)
 
 
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING])
+def test_a_refusal_that_is_written_after_the_binding_ends_no_attempt(phase: Phase) -> None:
+    """kube-scheduler writes it beside its work: on a busy machine later than the pod is bound and runs."""
+    now = situation(phase, pod(0), pod(1, unschedulable_since_s=1.0, message="0/8 nodes"))
+    step = next_step(now, NOW_S, CONFIG)
+    assert (step.progress.attempt, step.progress.disruptions, step.delete) == (now.progress.attempt, 0, ())
+
+
 @pytest.mark.parametrize(
     ("now", "phase", "reason"),
     [
