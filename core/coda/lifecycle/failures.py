@@ -78,7 +78,7 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         return Failure(own=False, reason=pod.reason or "Disrupted", message=message, nodes=_nodes(pod.node))
     if pod.node and is_lost(pod.node, now, now_s, config):
         return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
-    since_s = None if pod.node else pod.unschedulable_since_s  # a refusal may be written late, after the binding
+    since_s = None if pod.node else pod.unschedulable_since_s  # a refusal may be written after the binding
     if since_s is not None and now_s - since_s >= config.unschedulable_s:
         where = pod.pinned_to or "the node it was planned for"
         message = f"{where} refused rank {pod.rank}: {pod.message}"

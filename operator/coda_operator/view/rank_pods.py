@@ -44,7 +44,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = _main_container(spec, status)
     state, disrupted = _outcome(pod, main, before)
-    reason, message = _trouble(main, status)
+    reason, message = _trouble(main, status, is_bound=bool(spec.get("nodeName")))
     labels = metadata["labels"]
     attempt, rank = _number(labels.get(LABEL_ATTEMPT)), _number(labels.get(LABEL_RANK))
     finalizers = tuple(metadata.get("finalizers") or ())
@@ -222,8 +222,10 @@ def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod |
     return None
 
 
-def _trouble(main: Item, status: Item) -> tuple[str, str]:
-    """Return why the pod failed, cannot start or is not scheduled: reason and message; empty if nothing is wrong."""
+def _trouble(main: Item, status: Item, *, is_bound: bool) -> tuple[str, str]:
+    """Return why the pod failed, cannot start or is not scheduled: reason and message; empty if nothing is wrong.
+
+    kube-scheduler may write a refusal after the binding: of a bound pod it says nothing."""
     if ended := _terminated(main):
         return ended.get("reason") or "", ended.get("message") or ""
     if status.get("phase") == "Failed":
@@ -232,7 +234,7 @@ def _trouble(main: Item, status: Item) -> tuple[str, str]:
         waiting = (entry.get("state") or {}).get("waiting") or {}
         if (waiting.get("reason") or "") not in _ORDINARY_WAITS:
             return waiting["reason"], waiting.get("message") or ""
-    for condition in status.get("conditions") or ():
+    for condition in () if is_bound else status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return "Unschedulable", condition.get("message") or ""
     return "", ""

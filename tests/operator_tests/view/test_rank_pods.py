@@ -172,29 +172,23 @@ def main(state: dict[str, Any]) -> list[dict[str, Any]]:
             "DeadlineExceeded",
             id="the template's own deadline",
         ),
-        pytest.param(
-            {
-                "conditions": [
-                    {
-                        "type": "PodScheduled",
-                        "status": "False",
-                        "reason": "Unschedulable",
-                        "message": "0/8 nodes",
-                        "lastTransitionTime": "2026-01-01T00:00:00Z",
-                    }
-                ]
-            },
-            PodState.WAITING,
-            False,
-            "Unschedulable",
-            id="does not fit",
-        ),
     ],
 )
 def test_how_far_a_rank_came(status: dict[str, Any], state: PodState, disrupted: bool, reason: str) -> None:
     seen = rank_pod_from_json(pod(status), now_s=NOW_S)
     assert (seen.state, seen.disrupted, seen.reason) == (state, disrupted, reason)
     assert (seen.attempt, seen.rank) == (2, 5)
+
+
+@pytest.mark.parametrize(("is_bound", "reason"), [(False, "Unschedulable"), (True, "")])
+def test_only_of_a_pod_without_a_node_is_it_said_that_it_does_not_fit(is_bound: bool, reason: str) -> None:
+    """kube-scheduler may write a refusal after the binding."""
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/8 nodes"}
+    item = pod({"conditions": [refused]})
+    if not is_bound:
+        del item["spec"]["nodeName"]
+    seen = rank_pod_from_json(item, now_s=NOW_S)
+    assert (seen.state, seen.disrupted, seen.reason) == (PodState.WAITING, False, reason)
 
 
 def test_labels_that_were_tampered_with_belong_to_no_attempt() -> None:
