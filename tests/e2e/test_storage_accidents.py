@@ -86,7 +86,8 @@ async def test_what_a_restored_backup_brings_back_is_there_again(restorable: Loc
         await wait_until_jobs_are_taken(user)
         third = await submit(user, job_json("third", replicas=2, gpus=8, run_s=0.2))
         await wait_for_pending(user, third, "InsufficientGPUs")
-        assert (await user.get(job_path(first)))["status"]["phase"] == "Running"
+        status = (await user.get(job_path(first)))["status"]
+        assert status["phase"] == "Running", status
         await user.delete(job_path(first))
         await wait_for_phase(user, third, "Succeeded")
         await wait_for(user, job_path(third), lambda job: job["status"]["attempt"] == 1)
