@@ -6,7 +6,10 @@ asks for in Retry-After comes on top."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 FIRST_S: Final = 0.8
@@ -16,6 +19,8 @@ SPREAD_S: Final = 5.0
 
 _QUICK_DELAYS_S: Final = (0.1, 0.3, 1.0)
 """For the few programs that plan and act, which need news at once after an outage."""
+_LIST_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
+_CALM_S: Final = 15.0  # after this time without a list, the next one begins a new row
 
 
 def pause_s(failures: int, retry_after_s: float, *, is_calm: bool) -> float:
@@ -40,3 +45,26 @@ def spread_s() -> float:
 def growing_s(failures: int, first_s: float, longest_s: float) -> float:
     """Return `first_s`, doubled for each failure, at most `longest_s`."""
     return min(longest_s, first_s * 2.0 ** min(failures, 32))
+
+
+class ListPauses:
+    """The pauses between lists. They grow in a row and count from the last list: after a quiet time none is due."""
+
+    def __init__(self) -> None:
+        self._now_s = asyncio.get_running_loop().time
+        self._listed_s = self._now_s() - _CALM_S
+        self._row = 0
+
+    @contextmanager
+    def of_a_list(self) -> Iterator[None]:
+        """Around a list, whether it succeeds or not."""
+        self._row = 0 if self._now_s() - self._listed_s >= _CALM_S else self._row + 1
+        try:
+            yield
+        finally:
+            self._listed_s = self._now_s()
+
+    def before_the_next(self) -> float:
+        """The seconds from now until the next list may begin."""
+        pause_s = _LIST_DELAYS_S[min(self._row, len(_LIST_DELAYS_S) - 1)]
+        return max(_LIST_DELAYS_S[0], pause_s - (self._now_s() - self._listed_s))

@@ -12,15 +12,14 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from coda.errors import Outage
 from coda_kube.api.bodies.json_text import CutJson
 from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.history import history_of
-from coda_kube.api.retry_pauses import pause_s, spread_s
+from coda_kube.api.retry_pauses import ListPauses, pause_s, spread_s
 from coda_kube.objects.json_types import Json
 
 log = logging.getLogger(__name__)
@@ -32,8 +31,6 @@ CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
 MISSING_S = 10.0  # between two looks for a kind that the server does not know
 WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes on without a kind that may be missing
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
-_LIST_DELAYS_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
-_CALM_S = 15.0  # after this time without a list, the next one begins a new row
 _TOMBSTONES = 10_000
 
 Listener = Callable[[Json | None, Json | None], None]
@@ -57,29 +54,6 @@ def metadata_only(item: Mapping[str, Any]) -> Json:
     metadata = item["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion")
     return {"metadata": {name: metadata[name] for name in names if name in metadata}}
-
-
-class _Pauses:
-    """The pauses between lists. They grow in a row and count from the last list: after a quiet time none is due."""
-
-    def __init__(self) -> None:
-        self._now_s = asyncio.get_running_loop().time
-        self._listed_s = self._now_s() - _CALM_S
-        self._row = 0
-
-    @contextmanager
-    def of_a_list(self) -> Iterator[None]:
-        """Around a list, whether it succeeds or not."""
-        self._row = 0 if self._now_s() - self._listed_s >= _CALM_S else self._row + 1
-        try:
-            yield
-        finally:
-            self._listed_s = self._now_s()
-
-    def before_the_next(self) -> float:
-        """The seconds from now until the next list may begin."""
-        pause_s = _LIST_DELAYS_S[min(self._row, len(_LIST_DELAYS_S) - 1)]
-        return max(_LIST_DELAYS_S[0], pause_s - (self._now_s() - self._listed_s))
 
 
 class WatchCache:
@@ -146,11 +120,31 @@ class WatchCache:
         held = self.by_key.pop(key, None)
         self._bury(key, version_of(held) if held is not None else 0)
 
-    def put_again(self, item: Json) -> None:
+    def put_again(self, item: Json, *, listed_at: int | None = None) -> None:
         """Set an object that was just read, also one that was forgotten in this version."""
         if self._gone.get(key_of(item)) == version_of(item):
             del self._gone[key_of(item)]
-        self._set(item)
+        self._set(item, listed_at=listed_at)
+
+    @property
+    def newest(self) -> int:
+        """The newest version seen: a consistent read that is asked for now is not older."""
+        return self._newest
+
+    def put_list(self, listing: Json, known: int) -> int:
+        """Set what a consistent list of a part of the collection has, and return its version. It wins over all that is
+        not newer: a restored backup brings back what was seen to end, maybe before this cache notices.
+
+        `known`: `newest` before the list was asked for. Raises Outage if the list is older: another history has begun,
+        which is read as a whole first."""
+        version = int(listing["metadata"]["resourceVersion"])
+        if version < known:
+            if self._era == self._history.era:
+                self._history.begin(version)
+            raise Outage(f"{self._path}: the API server's data come from a backup, and are not read yet")
+        for item in listing["items"]:
+            self.put_again(item, listed_at=version)
+        return version
 
     def is_past(self, key: str) -> bool:
         """True for an object that was dropped or forgotten lately."""
@@ -169,7 +163,7 @@ class WatchCache:
     async def run(self) -> None:
         """Keep the cache up to date until cancelled."""
         failures = 0
-        pauses = _Pauses()
+        pauses = ListPauses()
         while True:
             try:
                 if not self.in_touch.is_set():

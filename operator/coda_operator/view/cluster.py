@@ -204,12 +204,12 @@ class ClusterView:
 
     async def read_pods_again(self, job: JobRecord) -> None:
         """Bring the job's pods up to date from a consistent list, also those that are gone. Raises Outage."""
+        known = self.pods.newest
         listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
+        version = self.pods.put_list(listing, known)
         present = {key_of(pod) for pod in listing["items"]}
-        for pod in listing["items"]:
-            self.pods.put_again(pod)
         for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - present:
-            self._drop_older(self.pods, self.pods.by_key[key], int(listing["metadata"]["resourceVersion"]))
+            self._drop_older(self.pods, self.pods.by_key[key], version)
 
     async def read_job_again(self, key: str) -> None:
         """Bring the job up to date; drop it if it is gone. Raises Outage."""

@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from coda.errors import Outage
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_operator.view.cluster import LISTING_S, ClusterView
 from coda_operator.view.job_record import record_from_json
+from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import JOBS, NODES, PODS, FakeCluster, clock
 
 
@@ -200,6 +204,40 @@ async def test_a_list_drops_no_pod_that_is_newer_than_itself() -> None:
         api.list_pages = slow_list  # type: ignore[method-assign,assignment]  # this server is slow today
         await cluster.read_pods_again(record_from_json("default/mine", job))
         assert [pod.rank for pod in cluster.pods_of(job)] == [1]
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["versions are older", "versions passed the known ones"])
+async def test_pods_that_a_restored_backup_brings_back_are_not_missed(passed: bool) -> None:
+    """They were seen to end. An operator that leads anew is told of the job before its cache lists the pods again."""
+
+    def no_watch(call: Call) -> None:
+        if call.path in ("/api/v1/pods", "/api/v1/nodes"):
+            raise Outage("no route")
+
+    api = FakeCluster()
+    async with watched(api) as (cluster, _):
+        job = feed(cluster, api, api.submit("mine"))
+        for rank in (0, 1):
+            api.set(PODS, rank_json(job, rank))
+        await settle()
+        backup = api.backup()
+        for rank in (0, 1):
+            api.remove(f"{PODS}/mine-1-{rank}")
+        await settle()
+        api.before = no_watch
+        api.restart(backup)
+        cluster.forget_jobs()
+        for number in range(10 * passed):
+            api.submit(f"other-{number}")
+        read = cluster.read_pods_again(record_from_json("default/mine", feed(cluster, api, f"{JOBS}/mine")))
+        with contextlib.nullcontext() if passed else pytest.raises(Outage):
+            await read
+        assert {pod.rank for pod in cluster.pods_of(job)} == ({0, 1} if passed else set())
+        api.before = None
+        await asyncio.sleep(20)
+        assert {pod.rank for pod in cluster.pods_of(job)} == {0, 1}
+        assert cluster.vanished(job, 1) == frozenset()
+        assert cluster.restored.is_set()
 
 
 def unready(cluster: ClusterView, job: Json) -> dict[str, float]:
