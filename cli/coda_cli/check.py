@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from coda.errors import CodaError, InvalidInput, Outage
+from coda_cli.output import SheetOutput, print_for_programs
 from coda_kube.api.client import NotFound, Rejected, connect
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.served_schema import APPLY_DEFINITIONS
@@ -21,6 +22,7 @@ from coda_lab.checker import Breach, Checker, Report
 
 BREACHED: Final = 1
 COULD_NOT_LOOK: Final = 2
+_FOR_PROGRAMS: Final = (SheetOutput.JSON, SheetOutput.YAML)
 OBJECTS_SHOWN: Final = 3  # per breach in the table; `--out` has all
 
 
@@ -28,6 +30,7 @@ def check(
     watch: Annotated[bool, typer.Option("--watch", help="Watch until Ctrl-C instead of checking once.")] = False,
     kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to check [default: your current one].")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the report to this file as JSON.")] = None,
+    output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
 ) -> None:
     """Check a cluster for breaches of Coda's invariants.
 
@@ -36,8 +39,10 @@ def check(
     console, errors = Console(), Console(stderr=True)
     try:
         _check_writable(out)
-        report = asyncio.run(_watch(console, errors, kubeconfig) if watch else _look(errors, kubeconfig))
-        _show(console, report, with_table=not watch)
+        found = errors if output in _FOR_PROGRAMS else console  # breaches as they are found
+        report = asyncio.run(_watch(found, errors, kubeconfig) if watch else _look(errors, kubeconfig))
+        if not print_for_programs(report.as_json(), output):
+            _show(console, report, with_table=not watch)
         _write(report, out)
     except CodaError as error:
         errors.print(f"coda: {_explained(error)}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -6,15 +6,17 @@ import asyncio
 import os
 import shlex
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from coda.errors import InvalidInput
+from coda_cli.output import SheetOutput, print_for_programs
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.local import named_clusters
@@ -64,12 +66,43 @@ def up(
 
 
 @app.command()
-def status(name: Name = "default") -> None:
+def status(
+    name: Name = "default",
+    output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
+) -> None:
     """Show the parts and how to reach them.
 
     Exit code 0: all are ready; 1: at least one is not."""
     state = _state(name)
     parts = asyncio.run(named_clusters.health(state))
+    if not print_for_programs(_status_json(state, parts), output):
+        _print_status(state, parts)
+    if not all(health.ready for health in parts):
+        raise typer.Exit(1)
+
+
+def _status_json(state: ClusterState, parts: Sequence[PartHealth]) -> dict[str, Any]:
+    layout = Layout(folder=state.folder)
+    return {
+        "server": state.server,
+        "kubectl": str(state.kubectl),
+        "kubeconfigs": {account: str(layout.kubeconfig(account)) for account in ("admin", "user")},
+        "parts": [
+            {
+                "name": health.part.name,
+                "pid": health.part.process.pid if health.alive and health.part.process else None,
+                "port": health.part.port,
+                "alive": health.alive,
+                "ready": health.ready,
+                "uptimeSeconds": round(time.time() - health.part.started_s) if health.alive else None,
+                "restarts": health.part.restarts,
+            }
+            for health in parts
+        ],
+    }
+
+
+def _print_status(state: ClusterState, parts: Iterable[PartHealth]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "pid", "port", "ready", "uptime", "restarts"):
         table.add_column(column, justify="left" if column in ("part", "ready") else "right", no_wrap=True)
@@ -77,8 +110,6 @@ def status(name: Name = "default") -> None:
         table.add_row(*_row(health))
     _console.print(table)
     _print_access(state)
-    if not all(health.ready for health in parts):
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import select
@@ -114,6 +115,9 @@ def test_up_status_second_up_and_down(coda_local: CommandLine) -> None:
     for part in state.parts:
         assert part.process is not None
         assert re.search(rf"^{part.name} +{part.process.pid} +{part.port} +yes", out, re.MULTILINE)
+    told = json.loads(coda_local.run("status", "-o", "json")[1])
+    assert told["server"] == state.server
+    assert {part["name"]: part["ready"] for part in told["parts"]} == {part.name: True for part in state.parts}
 
     code, _, err = coda_local.run("up", "--no-coda")
     assert code == 1

@@ -22,13 +22,13 @@ from coda_cli.history.store_option import StoreOption, opened_store
 from coda_cli.history.tables import WordTable, cpu_word_tables, drawn, page, word_tables
 from coda_sim.durations import seconds_from_duration
 
-FORMATS: Final = ("table", "json", "html")
+FORMATS: Final = ("table", "json", "yaml", "html")
 
 
 def report_command(
     since: Annotated[str, typer.Option(help="How far back, as 30d or 12h; all: everything.")] = "30d",
     history: StoreOption = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table, json or html.")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json, yaml or html.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Reasons of failure and owners to list.")] = 10,
 ) -> None:
@@ -73,8 +73,17 @@ def _table(found: _Found, title: str, top: int, out: Path | None) -> None:
 
 
 def _json(found: _Found, title: str, top: int, out: Path | None) -> None:
-    fields = dataclasses.asdict(found.jobs) | {"cpu": dataclasses.asdict(found.cpu)}
-    _put(orjson.dumps(_plain(fields), option=orjson.OPT_INDENT_2).decode(), out)
+    _put(orjson.dumps(_fields(found), option=orjson.OPT_INDENT_2).decode(), out)
+
+
+def _yaml(found: _Found, title: str, top: int, out: Path | None) -> None:
+    import yaml  # takes time that no other command should wait for
+
+    _put(yaml.safe_dump(_fields(found), sort_keys=False, allow_unicode=True).rstrip(), out)
+
+
+def _fields(found: _Found) -> Any:
+    return _plain(dataclasses.asdict(found.jobs) | {"cpu": dataclasses.asdict(found.cpu)})
 
 
 def _html(found: _Found, title: str, top: int, out: Path | None) -> None:
@@ -102,5 +111,6 @@ def _plain(value: Any) -> Any:
 _WRITERS: Final[dict[str, Callable[[_Found, str, int, Path | None], None]]] = {
     "table": _table,
     "json": _json,
+    "yaml": _yaml,
     "html": _html,
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+import yaml
 from sqlalchemy.engine import URL
 from typer.testing import CliRunner
 
@@ -69,6 +70,7 @@ def test_json_and_html_say_the_same(store: Path) -> None:
     assert [row["jobs"] for row in found["sizes"]] == [2, 0, 0, 1]
     assert found["sizes"][3] | {"wait_p50_s": 700.0, "long_wait_share": 1.0} == found["sizes"][3]
     assert found["failures"][0]["reason"] == "Failed"
+    assert yaml.safe_load(run("report", "--history", store, "-o", "yaml")[1]) == found
     page = store.parent / "report.html"
     assert run("report", "--history", store, "-o", "html", "--out", page)[0] == 0
     assert "&lt;b&gt;" in page.read_text()
@@ -81,7 +83,7 @@ def test_json_and_html_say_the_same(store: Path) -> None:
         (("report",), "no history store is named"),
         (("report", "--history", "nowhere.sqlite"), "--history nowhere.sqlite: there is no such file"),
         (("report", "--history", "mysql://u:secret@h/d"), "only postgresql and sqlite"),
-        (("report", "-o", "pdf"), "--output pdf: there are table, json, html"),
+        (("report", "-o", "pdf"), "--output pdf: there are table, json, yaml, html"),
         (("report", "--history", "{store}", "--since", "soon"), "'soon' is not a duration"),
         (("report", "--history", "{store}", "--since", "1ms"), "no job has ended since then"),
     ],

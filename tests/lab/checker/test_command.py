@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
@@ -98,6 +98,18 @@ def test_shows_breaches_and_exits_with_1(fake: FakeServer, server: HttpServer, t
     report = orjson.loads(out.read_bytes())
     assert [breach["objects"] for breach in report["breaches"]] == [["Node/n1", "Pod/ns/a"]]
     assert report["counts"]["confirmations"] == 1
+
+
+@pytest.mark.parametrize(("form", "load"), [("json", orjson.loads), ("yaml", yaml.safe_load)])
+def test_programs_read_the_report(
+    form: str, load: Callable[[str], Json], fake: FakeServer, server: HttpServer, tmp_path: Path
+) -> None:
+    fake.put(Kind.NODE, node())
+    fake.put(Kind.POD, pod("a", gpus=9))
+    out, options = tmp_path / "report.json", ["--kubeconfig", kubeconfig(tmp_path, server.port)]
+    result = CliRunner().invoke(app, [*options, "-o", form, "--out", str(out)])
+    assert result.exit_code == 1
+    assert load(result.stdout) == orjson.loads(out.read_bytes())
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence_and_2(tmp_path: Path) -> None:
