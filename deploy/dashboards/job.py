@@ -60,6 +60,11 @@ BOARD = Board(
                     unit="bytes",
                 ),
                 Chart(
+                    title="Failed attempts",
+                    says="By whose fault. Job: it counts against spec.retries. Nothing before the first one.",
+                    lines={"{{fault}}": f"max by (fault) (coda_job_failed_attempts{{{_JOB}}})"},
+                ),
+                Chart(
                     title="Memory bandwidth",
                     says="Traffic of each rank, of all sockets. Nothing where the node cannot measure it.",
                     lines={"{{pod}}": f"sum by (pod) (coda_pod_memory_bandwidth_bytes_per_second{{{_POD}}})"},

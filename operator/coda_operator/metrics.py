@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from coda.history.delay_causes import DelayCause
 from coda.lifecycle import Progress
+from coda.lifecycle.state import StopAnswer
 from coda.model import FINISHED, Phase
 from coda.model.job import StopCause
 from coda.model.trial_run import TrialOutcome
@@ -23,6 +25,8 @@ _WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.
 _MOST_REASONS = 64  # kubelets and controllers write some of them, in their own words
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 _NEW = "New"  # not accepted yet
+MOST_JOBS_SHOWN = 500
+"""Jobs of whom a metric tells one by one: those with the most failed attempts. Our choice: two series for each."""
 _ENDS_OF_AN_ALERT = ("BindDeadlineExceeded", "StartDeadlineExceeded", "Unschedulable")
 """From the start on they are 0: many gangs that end at once are no increase of a series that begins with them."""
 
@@ -61,6 +65,8 @@ class Metrics:
         )
         for cause in StopCause:
             self._lost_gpu_s.labels(cause.value)
+            for answer in StopAnswer:
+                self._stops.labels(cause.value, answer.value)
         self._trials = Counter(
             "coda_operator_trials_total", "Trials that are over, by what came of them", ["outcome"], registry=registry
         )
@@ -145,8 +151,8 @@ class Metrics:
         ).set_function(lambda: float(is_braked()))
 
     def show_jobs(self, jobs: Callable[[], Iterable[Json]]) -> None:
-        """Report the jobs by phase at each scrape; only the leader knows any."""
-        self.registry.register(_JobsByPhase(jobs))
+        """Report the jobs by phase, and whose attempts failed, at each scrape; only the leader knows any."""
+        self.registry.register(_Jobs(jobs))
 
     def show_waits(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
         """Report at each scrape what waits are booked as; only the leader sees any."""
@@ -272,13 +278,31 @@ class CpuHistoryMetrics:
         ).set_function(lambda: float(lost()))
 
 
-class _JobsByPhase(Collector):
+class _Jobs(Collector):
+    """Both are counted in one pass over the jobs. O(jobs)."""
+
     def __init__(self, jobs: Callable[[], Iterable[Json]]) -> None:
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        count_by_phase = Tally((job.get("status") or {}).get("phase") or _NEW for job in self._jobs())
-        family = GaugeMetricFamily("coda_jobs", "TrainingJobs by phase", labels=["phase"])
+        count_by_phase, failed = Tally[str](), list[tuple[int, str, str, int, int]]()
+        for job in self._jobs():
+            status = job.get("status") or {}
+            count_by_phase[status.get("phase") or _NEW] += 1
+            own, others = status.get("failures") or 0, status.get("disruptions") or 0
+            if own or others:
+                metadata = job["metadata"]
+                failed.append((-own - others, metadata["namespace"], metadata["name"], own, others))
+        by_phase = GaugeMetricFamily("coda_jobs", "TrainingJobs by phase", labels=["phase"])
         for phase in (_NEW, *(phase.value for phase in Phase)):
-            family.add_metric([phase], count_by_phase[phase])
+            by_phase.add_metric([phase], count_by_phase[phase])
+        yield by_phase
+        family = GaugeMetricFamily(
+            "coda_job_failed_attempts",
+            "Failed attempts of unfinished jobs, by whose fault",
+            labels=["namespace", "trainingjob", "fault"],
+        )
+        for _, namespace, name, own, others in heapq.nsmallest(MOST_JOBS_SHOWN, failed):
+            family.add_metric([namespace, name, "Job"], own)
+            family.add_metric([namespace, name, "Cluster"], others)
         yield family

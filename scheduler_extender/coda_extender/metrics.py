@@ -10,13 +10,25 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from coda.model import WaitCode
+from coda.model.decision import DenialCode
 from coda.model.job import StopCause
+from coda.placements.review import DefectKind, DropCause
+from coda_extender.written import Written
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _FAST_S = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _REASON_S = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 _TAKEOVER_S = (1.0, 2.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0)
 _PROCESS_ENDS = ("hung", "died", "error", "garbage")  # of a planner process
+_REFUSALS = ("no_files", "no_certificate", "not_http", "late", "head_too_large", "too_large", "crowded")
+UNBOUND: Final = "UNBOUND"
+"""A dropped plan of a CPU job's pod that cannot be bound."""
+VOID: Final = "VOID"
+"""A dropped plan that cannot be removed."""
+IN_FLIGHT: Final = "IN_FLIGHT"
+"""A dropped plan whose nodes had foreign pods in flight for too long."""
+GRANTED: Final = "Granted"
+"""The answer to a wish that is not refused."""
 _CYCLE_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -28,12 +40,25 @@ class Metrics:
         self._define_answers(self.registry)
         self._define_planner(self.registry)
         self._answers: dict[tuple[str, str], Counter] = {}
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Show every series of a fixed list from the start: one that begins with its first count is no increase."""
         for code in WaitCode:
             self.waiting_jobs.labels(code.value)
         for cause in StopCause:
             self.stops.labels(cause.value)
-        for end in _PROCESS_ENDS:  # a series that begins with its first loss shows Prometheus no increase
+        for end in _PROCESS_ENDS:
             self.planner_processes_lost.labels(end)
+        for reason in _REFUSALS:
+            self.refused_requests.labels(reason)
+        for name in (*(why.name for why in (*DefectKind, *DropCause)), UNBOUND, VOID, IN_FLIGHT):
+            self.dropped_placements.labels(name)
+        for written in Written:
+            if written not in (Written.DONE, Written.NEEDLESS):
+                self.refused_writes.labels(written.value)
+        for answer in (GRANTED, *(code.value for code in DenialCode)):
+            self.answered_wishes.labels(answer)
 
     def _define_answers(self, registry: CollectorRegistry) -> None:
         self.filter_s = Histogram(

@@ -31,6 +31,7 @@ ACCIDENTS: Final[Mapping[str, str]] = {
     "coda_agent_throttle_delay_seconds": "no pod disturbs another",
     "coda_extender_preempt_duration_seconds": "no pod is worth evicting another",
     "coda_extender_refused_requests_total": "only kube-scheduler calls",
+    "coda_job_failed_attempts": "no attempt fails",
     "coda_operator_stops_total": "no job makes way for another",
     "coda_operator_trials_total": "no job has a trial",
     "coda_operator_trial_gpu_seconds_total": "no job has a trial",
@@ -43,7 +44,8 @@ ACCIDENTS: Final[Mapping[str, str]] = {
     "coda_planner_refused_writes_total": "nobody else writes",
     "coda_planner_takeover_duration_seconds": "the first leader leads on",
 }
-"""Metrics that may have no sample, or none but zeros, while nothing happens, and why."""
+"""Metrics that may have no sample, or none but zeros, while nothing happens, and why. `make dashboard-pictures` makes
+all of it happen, and fails if an expression finds nothing."""
 
 
 @pytest.fixture

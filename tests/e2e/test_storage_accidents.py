@@ -4,6 +4,7 @@ programs."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import PATIENCE_S, job_json, submit, wait_for, wait_for_pending, wait_for_phase, wait_gone
+from tests.e2e.scheduling import QUICK_LEASE
 
 pytestmark = pytest.mark.e2e
 
@@ -52,8 +54,11 @@ async def test_nobody_plans_with_older_definitions(cluster: LocalCluster, user: 
 
 @pytest.fixture
 async def restorable() -> AsyncIterator[LocalCluster]:
-    """A cluster without a referee, who would have to be told."""
-    async with running_cluster(SPEC, tell=print) as running:
+    """A cluster without a referee, who would have to be told. Its Leases run out while the API server is away, so
+    that whoever leads next knows nothing of jobs, and of pods what was there before."""
+    parts = ("operator-0", "extender-0", "extender-1")
+    spec = dataclasses.replace(SPEC, environ_by_part=dict.fromkeys(parts, QUICK_LEASE))
+    async with running_cluster(spec, tell=print) as running:
         yield running
 
 
@@ -87,7 +92,7 @@ async def test_what_a_restored_backup_brings_back_is_there_again(restorable: Loc
         third = await submit(user, job_json("third", replicas=2, gpus=8, run_s=0.2))
         await wait_for_pending(user, third, "InsufficientGPUs")
         status = (await user.get(job_path(first)))["status"]
-        assert status["phase"] == "Running", status
+        assert status["phase"] == "Running", f"{status['reason']}: {status['message']}"
         await user.delete(job_path(first))
         await wait_for_phase(user, third, "Succeeded")
         await wait_for(user, job_path(third), lambda job: job["status"]["attempt"] == 1)

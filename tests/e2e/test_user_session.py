@@ -43,7 +43,7 @@ async def kubectl(cluster: LocalCluster, *words: str, stdin: str = "") -> str:
 
 
 async def test_submit_watch_and_read_with_kubectl(cluster: LocalCluster, user: Client) -> None:
-    running, waiting = job_json("runs", replicas=7, gpus=8, run_s=None), job_json("waits", replicas=2, gpus=8)
+    running, waiting = (job_json(name, replicas=n, gpus=8, run_s=None) for name, n in (("runs", 7), ("waits", 2)))
     assert "created" in await kubectl(cluster, "apply", "-f", "-", stdin=json.dumps(running))
     await wait_for_phase(user, "default/runs", "Running")
     assert "created" in await kubectl(cluster, "apply", "-f", "-", stdin=json.dumps(waiting))

@@ -1,7 +1,8 @@
-"""`python -m tests.monitoring.pictures` draws every dashboard into docs/pictures, while `coda demo` tells its story.
+"""`python -m tests.monitoring.pictures` draws every dashboard into docs/pictures and writes docs/dashboards.md.
 
-A real Prometheus scrapes the parts every second. The window of rates is half a minute, so that a story of some minutes
-has lines. Afterwards somebody looks at the pictures.
+`coda demo` tells its story, and accidents follow. A real Prometheus scrapes the parts every second. The window of rates
+is half a minute, so that some minutes have lines. It fails if an expression of a panel found nothing. Afterwards
+somebody looks at the pictures.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from coda_lab.local.startup import running_cluster
 from coda_lab.spec import ClusterSpec
 from deploy.dashboards.__main__ import BOARDS
 from deploy.dashboards.drawing import Series, draw
+from deploy.dashboards.page import page_of
 from tests.e2e.agents import wait_until
 from tests.e2e.jobs import job_json, submit
+from tests.monitoring import accidents
+from tests.monitoring.breaking import Scene
 from tests.monitoring.expressions import plain
 from tests.monitoring.prometheus import Prometheus, parts, prometheus_beside
 from tests.surface.sources import ROOT
 
 PICTURES = ROOT / "docs" / "pictures" / "dashboards"
+PAGE = ROOT / "docs" / "dashboards.md"
 TENANTS = {"research": (TRAINING, 12, 60), "services": (CPU_JOBS, 4, 36)}
 STEP_S = 2
 RATE = "30s"
@@ -37,7 +42,14 @@ RATE = "30s"
 
 async def main() -> None:
     """Tell the story, ask, and draw."""
-    spec = ClusterSpec(nodes=NODES, racks=1, extenders=2, agents=2, agent_window_s=WINDOW_S)
+    spec = ClusterSpec(
+        nodes=NODES,
+        racks=1,
+        extenders=2,
+        agents=2,
+        agent_window_s=WINDOW_S,
+        environ_by_part={f"extender-{one}": {"CODA_FAIR_SHARE_MIN_RUNTIME_S": "1"} for one in range(2)},
+    )
     with tempfile.TemporaryDirectory() as folder:
         async with (
             running_cluster(spec, tell=print) as cluster,
@@ -62,9 +74,13 @@ async def main() -> None:
             await story.tell()
             short.cancel()
             assert story.untold == []
+            await accidents.all_happen(Scene(cluster=cluster, user=user, admin=admin), prometheus)
+            found = {expr: await series_of(prometheus, expr, began_s) for board in BOARDS for expr in board.expressions}
             for board in BOARDS:
-                found = {expr: await series_of(prometheus, expr, began_s) for expr in board.expressions}
                 draw(board, found, PICTURES / f"{board.uid}.svg")
+            samples = {expr: sum(len(one.points) for one in series) for expr, series in found.items()}
+            PAGE.write_text(page_of(BOARDS, samples), encoding="utf-8")
+            assert [expr for expr, count in samples.items() if not count] == []
 
 
 def tell(title: str, sentences: Sequence[str]) -> None:

@@ -13,8 +13,11 @@ import yaml
 from deploy.dashboards.__main__ import BOARDS
 from deploy.dashboards.boards import Board, Chart
 from deploy.dashboards.grafana import json_of
+from deploy.dashboards.page import page_of
 from tests.monitoring.expressions import DASHBOARDS, alerts, kinds, metrics_in, plain, program
+from tests.surface.sources import ROOT
 
+PAGE = ROOT / "docs" / "dashboards.md"
 WIDTH = 24  # columns of Grafana's grid
 
 
@@ -31,6 +34,16 @@ def test_a_dashboard_asks_only_for_metrics_that_exist(board: Board) -> None:
 def test_every_metric_is_on_a_dashboard_or_in_an_alert() -> None:
     asked = {name for rule in alerts() for name in metrics_in(rule["expr"])}
     assert asked.union(*map(asked_by, BOARDS)) == kinds().keys()
+
+
+def test_every_expression_has_found_samples() -> None:
+    """`make dashboard-pictures` writes the page, from a real Prometheus."""
+    rows = re.findall(r"^\| .* \| `(.*)` \| (\d+) \|$", PAGE.read_text(), flags=re.MULTILINE)
+    samples = {expr.replace("\\|", "|"): int(count) for expr, count in rows}
+    asked = [expr for board in BOARDS for expr in board.expressions]
+    assert samples.keys() == set(asked), "run `make dashboard-pictures`"
+    assert page_of(BOARDS, samples) == PAGE.read_text(), "run `make dashboard-pictures`"
+    assert [expr for expr, count in samples.items() if count == 0] == []
 
 
 def asked_by(board: Board) -> set[str]:

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coda_agent.report.metrics import Metrics as AgentMetrics
 from coda_extender.metrics import Metrics as ExtenderMetrics
-from coda_operator.metrics import HistoryMetrics
+from coda_operator.metrics import CpuHistoryMetrics, HistoryMetrics
 from coda_operator.metrics import Metrics as OperatorMetrics
-from tests.monitoring.expressions import Json, alerts
+from tests.monitoring.expressions import Json, alerts, kinds
 
 INCREASE = re.compile(r"increase\((?P<name>\w+)(?:\{(?P<label>\w+)=~\"(?P<values>[^\"]*)\"\})?\[")
 
@@ -22,7 +22,7 @@ INCREASE = re.compile(r"increase\((?P<name>\w+)(?:\{(?P<label>\w+)=~\"(?P<values
 def first_samples() -> dict[str, list[dict[str, str]]]:
     """What every part shows after its start: labels by name."""
     extender, registry = ExtenderMetrics(), CollectorRegistry()
-    OperatorMetrics(registry), HistoryMetrics(registry), AgentMetrics(registry, "n1")
+    OperatorMetrics(registry), HistoryMetrics(registry), CpuHistoryMetrics(registry), AgentMetrics(registry, "n1")
     found: dict[str, list[dict[str, str]]] = {}
     for text in (extender.text(), generate_latest(registry)):
         for family in text_string_to_metric_families(text.decode()):
@@ -41,6 +41,20 @@ def test_what_an_alert_counts_begins_at_zero(rule: Json) -> None:
         assert samples
         if match["label"]:
             assert set(match["values"].split("|")) <= {labels[match["label"]] for labels in samples}
+
+
+OPEN_LISTS = {
+    "coda_operator_resizes_total",
+    "coda_extender_answers_total",  # by verb and outcome
+    "coda_agent_tuning_steps_total",
+}
+"""Counters whose labels are not a fixed list: a series begins with its first count."""
+
+
+def test_every_counter_of_a_fixed_list_begins_at_zero() -> None:
+    shown = first_samples()
+    counters = {name for name, kind in kinds().items() if kind == "Counter"}
+    assert {name for name in counters if name not in shown} == OPEN_LISTS & counters
 
 
 def test_every_increase_is_read() -> None:

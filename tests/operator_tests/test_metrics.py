@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+import coda_operator.metrics as module
 from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.model import Phase
 from coda_operator.metrics import Metrics
+from coda_operator.view.packed_jobs import KnownJob
 
 
 def metrics() -> Metrics:
@@ -42,6 +44,25 @@ def test_jobs_are_counted_by_phase_when_somebody_looks() -> None:
     assert value(shown, "coda_jobs", phase="Failed") == 0
     jobs.pop()
     assert b'coda_jobs{phase="New"} 0.0' in generate_latest(shown.registry)
+
+
+def test_attempts_that_failed_are_shown_of_the_jobs_with_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_JOBS_SHOWN", 2)
+    shown = metrics()
+
+    def known(name: str, phase: str, failures: int, disruptions: int) -> KnownJob:
+        status = {"phase": phase, "failures": failures, "disruptions": disruptions}
+        return KnownJob({"metadata": {"namespace": "team", "name": name, "uid": name}, "status": status})
+
+    told = [("once", "Queued", 1, 0), ("often", "Running", 1, 4), ("twice", "Running", 2, 0), ("over", "Failed", 9, 0)]
+    shown.show_jobs(lambda: [known(*one) for one in told])
+
+    def failed(name: str, fault: str) -> float | None:
+        return value(shown, "coda_job_failed_attempts", namespace="team", trainingjob=name, fault=fault)
+
+    assert [failed("often", fault) for fault in ("Job", "Cluster")] == [1, 4]
+    assert [failed(name, "Job") for name in ("twice", "once", "over")] == [2, None, None]
+    assert value(shown, "coda_jobs", phase="Running") == 2
 
 
 def test_the_leader_shows_itself() -> None:

@@ -47,7 +47,7 @@ def decide(
     cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
     index = cache.index_for(world, config, book.expected)
-    index.queue.hold_to_levels(now_s, book.expected.run_s, index.capacity, index.nodes_version)
+    index.queue.hold_to_levels(now_s, book.expected.proven_run_s, index.capacity, index.nodes_version)
     index.inadmissible.admit(index.queue.pop_new_classes())
     quotas = QuotaLedger(world, index.pending.values())
     judging = Judging(cache.budget)

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
 
+LEAST_RUNS: Final = 20
+"""Finished jobs that prove something. Our choice."""
 _FEW: Final = 64  # more known jobs than this, and than twice the waiting ones, are looked through
 
 
@@ -35,6 +37,12 @@ class ExpectedRuns:
         if known is None or known[0] != kind:
             known = self._known[job.id] = (kind, self._run_times.mean_s(kind.user, kind.category, kind.gpus))
         return known[1] if job.run_limit_s is None else min(known[1], job.run_limit_s)
+
+    def proven_run_s(self, job: Job) -> float:
+        """As `run_s`, but until `LEAST_RUNS` jobs have finished, only the job's limit says how long it runs. O(1).
+
+        For what the user would have otherwise: the seconds of a smoke test prove nothing of a training that follows."""
+        return self.run_s(job) if self._run_times.finished >= LEAST_RUNS else job.run_limit_s or 0.0
 
     def forget_all_but(self, waiting: Collection[JobId]) -> None:
         """Forget the jobs that wait no more, once most of the known ones are such. O(1) on the mean."""

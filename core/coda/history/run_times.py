@@ -105,6 +105,11 @@ class RunTimes:
         while len(self._runs_by_group) > _GROUPS:
             del self._runs_by_group[next(iter(self._runs_by_group))]
 
+    @property
+    def finished(self) -> float:
+        """How many finished jobs it rests on; older ones count less."""
+        return self._all.ran_on[0]
+
     def mean_s(self, owner: str, category: str, gpus: int) -> float:
         """Return the mean run time of jobs like this one; 0 if none has finished. O(1): four groups."""
         if not self._all.ran_on[0]:

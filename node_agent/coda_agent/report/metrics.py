@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coda.contention import Action
+from coda.contention import Action, Means, ThrottleReason
 from coda_agent.cluster import LocalPod, TunedJob
 from coda_agent.gpus import Health, LibraryState
 from coda_agent.report.gpu_rows import (
@@ -88,6 +88,10 @@ class Metrics:
         self._restores = Gauge(
             "coda_agent_restored_at_start", "Changes of an earlier agent that this one put back", registry=registry
         )
+        for means in Means:  # a series that begins with its first count shows Prometheus no increase
+            for reason in ThrottleReason:
+                self._actions.labels(means.value, reason.value)
+                self._observed.labels(means.value, reason.value)
         self._node = node
         registry.register(_LastWindowCollector(self, node))
 

@@ -17,6 +17,7 @@ from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
 FINISHED_PHASES: Final = frozenset(phase.value for phase in FINISHED)
 
 _LEVEL: Final = 6
+_NONE_FAILED: Final = (0, 0)
 _JSON: Final = b"{"  # how a job begins that is not compressed; zlib's bytes never begin so
 
 _WORDS: Final = (  # a finished job as it usually is: what equals it takes almost no space
@@ -55,9 +56,11 @@ def unpacked_job(packed: bytes) -> Json:
 
 
 class KnownJob(dict[str, Any]):
-    """What a cache needs of a job, and its phase, as if it were JSON of nothing else: there may be 100 000 of them."""
+    """What a cache needs of a job, its phase and its failed attempts, as if it were JSON of nothing else.
 
-    __slots__ = ("_key", "_phase", "_version", "uid")
+    There may be 100 000 of them. Of a finished one the failed attempts are not kept."""
+
+    __slots__ = ("_failed", "_key", "_phase", "_version", "uid")
 
     def __init__(self, job: Json) -> None:
         super().__init__()
@@ -65,8 +68,11 @@ class KnownJob(dict[str, Any]):
         self.uid = f"{metadata['namespace']}/{metadata['uid']}"
         self._key = key_of(job)
         self._version = version_of(job)
-        phase = (job.get("status") or {}).get("phase")
+        status = job.get("status") or {}
+        phase = status.get("phase")
         self._phase = sys.intern(phase) if phase is not None else None
+        failed = status.get("failures") or 0, status.get("disruptions") or 0
+        self._failed = failed if any(failed) and not self.is_finished else _NONE_FAILED
 
     @property
     def is_finished(self) -> bool:
@@ -89,7 +95,8 @@ class KnownJob(dict[str, Any]):
             uid = self.uid.removeprefix(f"{namespace}/")
             return {"name": job, "namespace": namespace, "uid": uid, "resourceVersion": str(self._version)}
         if name == "status":
-            return {"phase": self._phase}
+            failed = zip(("failures", "disruptions"), self._failed, strict=True)
+            return {"phase": self._phase} | {name: count for name, count in failed if count}
         raise KeyError(name)
 
 

@@ -13,7 +13,7 @@ from coda.placements.lingering_use import is_stuck
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.evictions import evict
 from coda_extender.cpu_jobs.pod_events import PodEvents
-from coda_extender.metrics import Metrics
+from coda_extender.metrics import UNBOUND, Metrics
 from coda_extender.written import Written
 from coda_kube.api.client import Client
 from coda_kube.objects.read import Pod
@@ -92,12 +92,12 @@ class StuckPods:
             written, why = await evict(self._client, pod, version=version)
             log.info("%s cannot be bound to %s: eviction %s %s", job, pod.pinned_to, written.value, why)
             if written is Written.DONE:
-                self._metrics.dropped_placements.labels("UNBOUND").inc()
+                self._metrics.dropped_placements.labels(UNBOUND).inc()
                 said = f"cannot be bound to {pod.pinned_to} any more: its owner makes it anew, and it is placed again"
                 self._events.post(item, "PlaceLost", said)
             return
         self._left.add(pod.uid)
         self._cluster.void_placement(job, pod.cpu_job.plan_id)
-        self._metrics.dropped_placements.labels("UNBOUND").inc()
+        self._metrics.dropped_placements.labels(UNBOUND).inc()
         said = f"cannot be bound to {pod.pinned_to} any more, and nobody makes it anew: delete it and create it again"
         self._events.post(item, "PlaceLost", said)

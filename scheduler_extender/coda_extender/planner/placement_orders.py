@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from coda.cycle import CycleResult, answer_from_denial, answer_from_grant, answer_from_return
 from coda.model import Job, Placement
@@ -18,14 +18,12 @@ from coda.model.decision import Stop
 from coda.model.job import WishAnswer
 from coda.placements.stop_orders import order_from_stop
 from coda.policy import PolicyConfig
-from coda_extender.metrics import Metrics
+from coda_extender.metrics import GRANTED, Metrics
 from coda_extender.planner.status_writer import StatusWriter
 from coda_extender.written import Written
 from coda_kube.objects.write import with_sharing
 
 log = logging.getLogger(__name__)
-
-GRANTED: Final = "Granted"
 
 
 class PlacementOrders:

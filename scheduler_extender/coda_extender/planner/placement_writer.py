@@ -17,7 +17,7 @@ from coda.model.seats import as_sharer
 from coda.placements import PlacementAction, PlacementDefect, PlacementReview, placement_from_start
 from coda.placements.review import adopted_placement, is_given_up, released_placement
 from coda.policy import PolicyConfig
-from coda_extender.metrics import Metrics
+from coda_extender.metrics import IN_FLIGHT, VOID, Metrics
 from coda_extender.planner.status_writer import StatusWriter
 from coda_extender.written import Written
 from coda_kube.api.lease import Elector
@@ -26,8 +26,7 @@ from coda_kube.objects.write import placement_json, sharing_json, with_sharing
 
 log = logging.getLogger(__name__)
 
-_IN_FLIGHT = ("pods outside Coda stayed in flight to its nodes for too long", "IN_FLIGHT")
-_VOID = "VOID"
+_IN_FLIGHT = ("pods outside Coda stayed in flight to its nodes for too long", IN_FLIGHT)
 
 
 class PlacementWriter:
@@ -145,7 +144,7 @@ class PlacementWriter:
     def _void(self, job: Job, placement: Placement) -> Written:
         """Give the capacity away though the placement cannot be removed: the filter refuses its pods from now on."""
         self._writer.void(job.id, placement.plan_id)
-        self._metrics.dropped_placements.labels(_VOID).inc()
+        self._metrics.dropped_placements.labels(VOID).inc()
         log.warning("%s: plan of attempt %d counts no more: it cannot be removed", job.id, placement.attempt)
         return Written.NEEDLESS
 

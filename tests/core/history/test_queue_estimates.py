@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.history import FinishedRun, RunTimes
-from coda.history.queue_estimates import ExpectedRuns
+from coda.history.queue_estimates import LEAST_RUNS, ExpectedRuns
 from tests.builders import job
 
 WAITING = job("a", gpus=8, user="ann")
@@ -50,3 +50,16 @@ def test_jobs_that_wait_no_more_are_forgotten() -> None:
     run_times.add(FinishedRun("ann", "", 8, 60_000.0))
     expected.forget_all_but([job("other-1").id])
     assert expected.run_s(WAITING) > first_s
+
+
+def test_few_finished_jobs_prove_nothing_but_the_limit_does() -> None:
+    """The smoke tests of a new installation end within seconds."""
+    run_times = RunTimes()
+    expected = ExpectedRuns(run_times)
+    for _ in range(LEAST_RUNS - 1):
+        run_times.add(FinishedRun("ann", "", 8, 2.0))
+    assert expected.proven_run_s(WAITING) == 0.0
+    assert expected.proven_run_s(replace(WAITING, run_limit_s=900.0)) == 900.0
+    assert expected.run_s(WAITING) == 2.0
+    run_times.add(FinishedRun("ann", "", 8, 2.0))
+    assert expected.proven_run_s(WAITING) == expected.run_s(WAITING)

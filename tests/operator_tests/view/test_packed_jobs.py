@@ -138,3 +138,6 @@ def test_a_known_job_reads_as_its_json() -> None:
     with pytest.raises(KeyError):
         known["spec"]
     assert KnownJob(job_json(7) | {"status": None})["status"] == {"phase": None}
+    failed = {"phase": "Running", "failures": 2, "disruptions": 0}
+    assert KnownJob(job_json(7) | {"status": failed})["status"] == {"phase": "Running", "failures": 2}
+    assert KnownJob(job_json(7) | {"status": failed | {"phase": "Failed"}})["status"] == {"phase": "Failed"}
