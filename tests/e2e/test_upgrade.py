@@ -1,17 +1,9 @@
-"""Upgrade in place: operator and extender of an earlier commit are replaced under jobs that run and jobs that wait.
-
-The earlier commit is the last but one that changed what runs in a cluster; CODA_UPGRADE_FROM names another.
-"""
+"""Upgrade in place: operator and extender of an earlier commit are replaced under jobs that run and jobs that wait."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-import os
 import signal
-import subprocess
-import sys
-import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,14 +17,13 @@ from coda_lab.host.paths import crds, manifests
 from coda_lab.install import apply_all, objects_in
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
+from tests.e2e.earlier import earlier_tree, environ_of
 from tests.e2e.jobs import PATIENCE_S, job_json, jobs_path, submit, wait_for_pending, wait_for_phase
 from tests.e2e.scheduling import QUICK_LEASE
 from tests.lengths import LONG
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
-RUNS_IN_A_CLUSTER = ("core/coda", "core/coda_kube", "operator", "scheduler_extender", "crds", "deploy/manifests")
 EXTENDERS, OPERATORS = ("extender-0", "extender-1"), ("operator-0",)
 PARTS = (*EXTENDERS, *OPERATORS)
 NODES, SINGLES, GANGS, WAITING = ("8x8x48", 36, 14, 50) if LONG else ("4x8x48", 12, 10, 20)
@@ -51,39 +42,10 @@ POLICIES = {
 STAMPS = "coda-training-job-users"
 
 
-def git(*words: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True).stdout
-
-
-def earlier_commit() -> str:
-    """Skips where there is no history to take one from."""
-    if chosen := os.environ.get("CODA_UPGRADE_FROM"):
-        return chosen
-    try:
-        commits = git("log", "-2", "--format=%H", "--", *RUNS_IN_A_CLUSTER).decode().split()
-    except (OSError, subprocess.CalledProcessError):
-        commits = []
-    if len(commits) < 2:
-        pytest.skip("no earlier commit to upgrade from: this tree has no git history")
-    return commits[1]
-
-
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the earlier commit; Python finds its parts there."""
-    folder = tmp_path_factory.mktemp("earlier")
-    archive = git("archive", earlier_commit(), "core", "operator", "scheduler_extender", "crds", "deploy/manifests")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-    where = "import coda, coda_extender as e, coda_operator as o; print(coda.__path__, e.__path__, o.__path__)"
-    environ = {**os.environ, **environ_of(folder)}
-    said = subprocess.run([sys.executable, "-P", "-c", where], env=environ, check=True, capture_output=True, text=True)
-    assert said.stdout.count(str(folder)) == 3, said.stdout
-    return folder
-
-
-def environ_of(tree: Path) -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join(str(tree / name) for name in ("core", "operator", "scheduler_extender"))}
+    return earlier_tree(tmp_path_factory.mktemp("earlier"), "operator", "scheduler_extender")
 
 
 async def install(admin: Client, tree: tuple[Path, Path]) -> None:
