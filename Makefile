@@ -49,7 +49,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url -
 # The modules with tests of a control plane: to load the other four hundred as well takes each worker as long as some tests.
 # Those that take a minute or more come first, so that none of them is still running when all else has ended.
 E2E_LONG := $(addsuffix .py,$(addprefix tests/,e2e/test_gang_tuning e2e/test_agent_outages cli/test_against_a_control_plane \
-	docs/test_guides_on_a_cluster e2e/test_agent e2e/test_tuning e2e/test_cpu_jobs e2e/test_arrays e2e/test_chaos e2e/test_race e2e/test_upgrade \
+	docs/test_guides_on_a_cluster e2e/test_agent_upgrade e2e/test_agent e2e/test_tuning e2e/test_cpu_jobs e2e/test_arrays e2e/test_chaos e2e/test_race e2e/test_upgrade \
 	e2e/test_local deploy/test_uninstall e2e/test_known_failures e2e/test_operator_crashes deploy/test_installation))
 E2E_TESTS = $(E2E_LONG) $(filter-out $(E2E_LONG) tests/realnode/%,$(sort \
 	$(shell grep -rl --include='test_*.py' 'pytest\.mark\.e2e' tests)))
