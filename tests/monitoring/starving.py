@@ -25,7 +25,10 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @asynccontextmanager
 async def starved(pids: Callable[[], list[int]], *, runs_s: float, waits_s: float) -> AsyncIterator[None]:
-    """As the kernel does under a CPU limit that is too small: the processes run for a moment, and wait for long."""
+    """As the kernel does under a CPU limit that is too small: the processes run for a moment, and wait for long.
+
+    `runs_s` is less than what they have to do takes on an idle machine: else all of it is done in one moment, and
+    nothing is seen to be late."""
 
     async def slice_of_time() -> None:
         send(pids(), signal.SIGSTOP)
@@ -42,7 +45,7 @@ async def starved(pids: Callable[[], list[int]], *, runs_s: float, waits_s: floa
 
 @asynccontextmanager
 async def agent_starves(scene: Scene) -> AsyncIterator[None]:
-    async with starved(lambda: [scene.pid("agent-0")], runs_s=0.1, waits_s=1.5):
+    async with starved(lambda: [scene.pid("agent-0")], runs_s=0.003, waits_s=1.5):
         yield
 
 
@@ -61,7 +64,7 @@ async def extender_starves(scene: Scene) -> AsyncIterator[None]:
         await scene.admin.delete(f"{PODS}/{name}")
 
     async with (
-        starved(lambda: extender_pids(scene), runs_s=0.01, waits_s=0.2),
+        starved(lambda: extender_pids(scene), runs_s=0.001, waits_s=0.2),
         again_and_again(schedule),
         again_and_again(schedule),
     ):
