@@ -41,7 +41,7 @@ class ExpectedRuns:
     def proven_run_s(self, job: Job) -> float:
         """As `run_s`, but until `LEAST_RUNS` jobs have finished, only the job's limit says how long it runs. O(1).
 
-        For what the user would have otherwise: the seconds of a smoke test prove nothing of a training that follows."""
+        The seconds of a smoke test prove nothing of the training that follows."""
         return self.run_s(job) if self._run_times.finished >= LEAST_RUNS else job.run_limit_s or 0.0
 
     def forget_all_but(self, waiting: Collection[JobId]) -> None:

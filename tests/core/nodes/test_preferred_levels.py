@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from coda.cache import PlannerCache
 from coda.cycle import decide
 from coda.errors import InvalidInput
+from coda.history.queue_estimates import LEAST_RUNS
 from coda.history.run_times import FinishedRun
 from coda.model import Decision, Job, WaitCode, World
 from coda.model.job import LocalityStep
@@ -138,6 +139,15 @@ def test_no_gang_waits_longer_than_closeness_can_save_it() -> None:
     waiting = world(RACKS, [*HALF_FULL, replace(gang(), user="team")])
     assert not decide(waiting, PolicyConfig(), now_s - 1.0, book=book).starts
     assert decide(waiting, PolicyConfig(), now_s, book=book).starts
+
+
+@pytest.mark.parametrize(("finished", "starts"), [(LEAST_RUNS - 1, False), (LEAST_RUNS, True)])
+def test_a_few_smoke_tests_do_not_end_the_wait(finished: int, starts: bool) -> None:
+    book = PromiseBook()
+    for _ in range(finished):
+        book.run_times.add(FinishedRun("team", "", 16, 2.0))
+    waiting = world(RACKS, [*HALF_FULL, replace(gang(), user="team")])
+    assert bool(decide(waiting, PolicyConfig(), 1010.0, book=book).starts) is starts
 
 
 @given(worlds(preferring=True), st.lists(st.floats(0.0, 120.0), min_size=1, max_size=6))
