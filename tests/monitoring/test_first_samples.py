@@ -5,11 +5,13 @@ Prometheus takes nothing for an increase of what a series begins with: gangs tha
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+import coda_extender.http
 from coda_agent.report.metrics import Metrics as AgentMetrics
 from coda_extender.metrics import Metrics as ExtenderMetrics
 from coda_operator.metrics import CpuHistoryMetrics, HistoryMetrics
@@ -54,7 +56,14 @@ OPEN_LISTS = {
 def test_every_counter_of_a_fixed_list_begins_at_zero() -> None:
     shown = first_samples()
     counters = {name for name, kind in kinds().items() if kind == "Counter"}
-    assert {name for name in counters if name not in shown} == OPEN_LISTS & counters
+    assert {name for name in counters if name not in shown} == OPEN_LISTS
+
+
+def test_every_way_to_refuse_a_request_begins_at_zero() -> None:
+    sources = Path(coda_extender.http.__file__).parent.glob("*.py")
+    refusals = {word for path in sources for word in re.findall(r"refused?\(\"(\w+)\"\)", path.read_text())}
+    shown = first_samples()["coda_extender_refused_requests_total"]
+    assert refusals == {labels["reason"] for labels in shown}
 
 
 def test_every_increase_is_read() -> None:
