@@ -26,27 +26,31 @@ from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.refusing import planner_may_not_write
 
 PODS: Final = "/api/v1/namespaces/{}/pods"
-LASTS_S: Final = 6.0
-"""Several scrapes."""
+Seen = Callable[[str], Awaitable[None]]
+"""Waits until Prometheus has samples of an expression."""
 
 
 async def all_happen(scene: Scene, prometheus: Prometheus) -> None:
     """One after the other; each is over before the next one."""
+
+    async def seen(expression: str) -> None:
+        await wait_until(partial(prometheus.samples, expression))
+
     for accident in (
         a_pod_asks_for_an_eviction,
-        an_attempt_fails,
+        partial(an_attempt_fails, seen=seen),
         trials_pass_and_fail,
         an_owner_takes_its_gpus_back,
         a_pod_has_a_choice_of_nodes,
         connections_without_a_certificate,
-        writes_are_refused,
-        a_planner_process_dies,
+        partial(writes_are_refused, seen=seen),
+        partial(a_planner_process_dies, seen=seen),
         a_node_is_cordoned_while_the_next_leader_takes_over,
+        partial(an_agent_only_observes, seen=seen),
     ):
-        _say(accident.__name__)
+        name = (accident.func if isinstance(accident, partial) else accident).__name__
+        sys.stdout.write(f"{name.replace('_', ' ')}\n")
         await accident(scene)
-    _say(an_agent_only_observes.__name__)
-    await an_agent_only_observes(scene, partial(prometheus.samples, "coda_agent_observed_actions_total > 0"))
 
 
 async def a_pod_asks_for_an_eviction(scene: Scene) -> None:
@@ -54,13 +58,13 @@ async def a_pod_asks_for_an_eviction(scene: Scene) -> None:
     await _schedule(scene, "urgent", _is_refused, cpu="24", more={"priorityClassName": "system-cluster-critical"})
 
 
-async def an_attempt_fails(scene: Scene) -> None:
+async def an_attempt_fails(scene: Scene, seen: Seen) -> None:
     """By the job's own fault; the next one runs until the end of this."""
     ends = {"exit-code.attempt-1": "1", "run-seconds.attempt-1": "1"}
     job = await submit(scene.user, job_json("fails-once", run_s=None, simulated=ends, spec={"retries": 1}))
     await wait_for(scene.user, job_path(job), lambda item: (item.get("status") or {}).get("attempt") == 2)
     await wait_for_phase(scene.user, job, "Running")
-    await asyncio.sleep(LASTS_S)
+    await seen("coda_job_failed_attempts > 0")
     await scene.user.delete(job_path(job))
 
 
@@ -131,17 +135,18 @@ async def _ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def writes_are_refused(scene: Scene) -> None:
+async def writes_are_refused(scene: Scene, seen: Seen) -> None:
     """A webhook of the cluster refuses what the planner writes."""
     async with planner_may_not_write(scene):
-        await asyncio.sleep(LASTS_S)
+        await seen('coda_planner_refused_writes_total{reason="refused"} > 0')
+        await seen("coda_planner_unwritable_jobs > 0")
     await scene.clear()
 
 
-async def a_planner_process_dies(scene: Scene) -> None:
+async def a_planner_process_dies(scene: Scene, seen: Seen) -> None:
     """As where the kernel ends it."""
     async with planner_process_dies(scene):
-        await asyncio.sleep(LASTS_S)
+        await seen('coda_planner_processes_lost_total{cause="died"} > 0')
     await scene.clear()
 
 
@@ -161,20 +166,16 @@ async def a_node_is_cordoned_while_the_next_leader_takes_over(scene: Scene) -> N
     await wait_for_phase(scene.user, job, "Succeeded")
 
 
-async def an_agent_only_observes(scene: Scene, is_seen: Callable[[], Awaitable[int]]) -> None:
+async def an_agent_only_observes(scene: Scene, seen: Seen) -> None:
     """The agent beside `stream` starts again, and is to change nothing. Then the pod wants all bandwidth again."""
     await scene.cluster.restart("agent-1", environ={"CODA_THROTTLE": "observe"})
     await wait_for_rounds(scene.cluster, objects.VICTIM_NODE, 2 * ContentionConfig().learn_windows)
     stream = f"{PODS.format(objects.ANALYTICS)}/stream"
     notes = objects.stream()["metadata"]["annotations"]
     await scene.admin.patch(stream, {"metadata": {"annotations": notes}})
-    await wait_until(is_seen)
+    await seen("coda_agent_observed_actions_total > 0")
 
 
 def _is_refused(pod: Json) -> bool:
     conditions = pod["status"].get("conditions") or ()
     return any("preemption: no candidate node" in (one.get("message") or "") for one in conditions)
-
-
-def _say(name: str) -> None:
-    sys.stdout.write(f"{name.replace('_', ' ')}\n")

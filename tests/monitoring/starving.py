@@ -27,8 +27,8 @@ PODS = "/api/v1/namespaces/default/pods"
 async def starved(pids: Callable[[], list[int]], *, runs_s: float, waits_s: float) -> AsyncIterator[None]:
     """As the kernel does under a CPU limit that is too small: the processes run for a moment, and wait for long.
 
-    `runs_s` is less than what they have to do takes on an idle machine: else all of it is done in one moment, and
-    nothing is seen to be late."""
+    `runs_s` must be shorter than their work takes on an idle machine. Else they do all of it in one moment, and nothing
+    is late."""
 
     async def slice_of_time() -> None:
         send(pids(), signal.SIGSTOP)
