@@ -26,7 +26,6 @@ from coda_lab.emulators.load import Trainer
 from coda_lab.host.processes import python_path
 from coda_lab.images.image import AGENT
 from coda_lab.local.cluster import LocalCluster
-from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import GPUS, NVML_STATE, gpu_ids
 from coda_lab.realnode.node import CONTAINERD, KUBELET, RealNode
 from coda_lab.spec import ClusterSpec
@@ -36,6 +35,7 @@ from tests.e2e.jobs import pods_of, submit, wait_for, wait_gone
 from tests.realnode.agents import DAEMON_SET, Agents
 from tests.realnode.agents import PODS as SYSTEM_PODS
 from tests.realnode.contention import PEAK_GB_PER_S
+from tests.realnode.ending import real_cluster
 from tests.realnode.scene import (
     PATIENCE_S,
     PODS,
@@ -78,7 +78,7 @@ pytestmark = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
     """The control plane with Coda, and no node but the real one."""
-    async with running_cluster(SPEC, tell=print) as running:
+    async with real_cluster(SPEC) as running:
         yield running
 
 

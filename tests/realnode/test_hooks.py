@@ -24,13 +24,13 @@ from coda_lab.experiments.chaos.happenings import older
 from coda_lab.host.paths import Settings, chart, crds
 from coda_lab.images.image import PARTS, write_image
 from coda_lab.local.cluster import LocalCluster
-from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import NODE
 from coda_lab.realnode.node import RealNode
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import NAMESPACE, Helm
 from tests.deploy.installed import COLLECTIONS, DEPLOYMENTS, take_away_what_the_chart_brings
 from tests.e2e.jobs import submit, wait_for, wait_gone
+from tests.realnode.ending import real_cluster
 from tests.realnode.scene import PATIENCE_S, training_job
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -57,7 +57,7 @@ pytestmark = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
     """The control plane without Coda, and no node but the real one, which has the images."""
-    async with running_cluster(SPEC, tell=print) as running, running.client("admin") as admin:
+    async with real_cluster(SPEC) as running, running.client("admin") as admin:
         await take_away_what_the_chart_brings(admin)
         for part in IMAGES:
             archive = running.real_node.share / f"{part}.tar"

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from coda_lab.host.errors import LabFailure
+from coda_lab.host.paths import Settings
 from coda_lab.host.processes import MARK, marked, python_path
-from coda_lab.realnode.vm import run_in_vm
+from coda_lab.realnode.artifacts import ensure_machine
+from coda_lab.realnode.stuck import LOG, until_over
+from coda_lab.realnode.vm import Machine, run_in_vm, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.usefixtures("needs_vm")]
 
@@ -37,6 +40,25 @@ def test_what_is_written_beside_the_share_does_not_reach_this_machine(tmp_path: 
 def test_a_command_that_takes_too_long_is_one_sentence() -> None:
     with pytest.raises(LabFailure, match=r"sleep 600 in the virtual machine: not done after 1 s\."):
         run_in_vm("sleep 600", timeout_s=1)
+
+
+async def test_a_machine_without_answers_is_ended_with_all_there_is_to_see_of_it(tmp_path: Path) -> None:
+    settings = Settings.from_environ()
+    pieces = ensure_machine(settings, lambda _sentence: None)
+    async with running(Machine(), pieces, tmp_path, settings) as booted:
+        deaf = ("/bin/sh", "-c", "sleep 1; kill -STOP $PPID")
+        with pytest.raises(LabFailure, match="no answer"):
+            await booted.guest.run(*deaf, timeout_s=10)
+        with pytest.raises(
+            LabFailure, match=r"gave no answer for 5 s; what it was doing is in .*stuck\.log"
+        ) as failure:
+            await until_over(booted, stuck_s=5, look_s=1)
+    console = (tmp_path / "console.log").read_text()
+    assert "Kernel panic - not syncing: NMI" in console
+    assert "task:guest" in console
+    seen = (tmp_path / LOG).read_text()
+    assert all(words in seen for words in ("(qemu-system-x86)", "VM status: running", "RIP="))
+    assert "console.log; the last lines:" in str(failure.value)
 
 
 def test_the_machine_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from coda_lab.emulators.nvml.state import NvmlState
 from coda_lab.host.errors import LabFailure
 from coda_lab.host.processes import python_path
 from coda_lab.local.cluster import LocalCluster
-from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.configuration import gpu_ids
 from coda_lab.realnode.node import GPU_PLUGIN, KUBELET, RealNode
 from coda_lab.realnode.vm import SHARE
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import pods_of, submit, wait_for, wait_for_phase, wait_gone
+from tests.realnode.ending import real_cluster
 from tests.realnode.scene import (
     PATIENCE_S,
     PODS,
@@ -56,7 +56,7 @@ CORES = 4
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
     """The control plane with Coda, and no node but the real one."""
-    async with running_cluster(ClusterSpec(nodes="", real_node_cores=CORES), tell=print) as running:
+    async with real_cluster(ClusterSpec(nodes="", real_node_cores=CORES)) as running:
         yield running
 
 

@@ -16,12 +16,12 @@ import pytest_asyncio
 from coda_kube.api.client import Client
 from coda_lab.images.image import AGENT
 from coda_lab.local.cluster import LocalCluster
-from coda_lab.local.startup import running_cluster
 from coda_lab.realnode.node import RealNode
 from coda_lab.spec import ClusterSpec
 from tests.deploy.charts import Helm
 from tests.e2e.jobs import wait_for
 from tests.realnode.agents import Agents
+from tests.realnode.ending import real_cluster
 from tests.realnode.scene import PATIENCE_S, PODS, devices_of, eventually
 from tests.realnode.seats import PROFILE, SEATS, SHARING, is_numbered, offered, pod, running
 from tests.realnode.training import idle_gpus
@@ -56,7 +56,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
-    async with running_cluster(SPEC, tell=print) as found:
+    async with real_cluster(SPEC) as found:
         yield found
 
 

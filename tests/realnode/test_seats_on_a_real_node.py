@@ -19,13 +19,13 @@ from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.host.paths import Settings
 from coda_lab.host.processes import python_path
 from coda_lab.local.cluster import LocalCluster
-from coda_lab.local.startup import running_cluster
 from coda_lab.programs.gpu_library import write_bundle
 from coda_lab.realnode.configuration import NVML_LIBRARY, NVML_STATE, portable_kubeconfig
 from coda_lab.realnode.node import CONTAINERD, KUBELET, RealNode
 from coda_lab.realnode.vm import SHARE
 from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import wait_for, wait_gone
+from tests.realnode.ending import real_cluster
 from tests.realnode.scene import PATIENCE_S, PODS, devices_of, eventually, main_status
 from tests.realnode.seats import (
     PROFILE,
@@ -62,7 +62,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(needs_vm: None) -> AsyncIterator[LocalCluster]:
-    async with running_cluster(SPEC, tell=print) as found:
+    async with real_cluster(SPEC) as found:
         yield found
 
 

@@ -18,7 +18,6 @@ from coda_kube.api.client import connect
 from coda_kube.api.until import until
 from coda_kube.objects import names
 from coda_kube.objects.json_types import Json
-from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.signals import run_until_signalled
@@ -26,6 +25,7 @@ from coda_lab.realnode import vm
 from coda_lab.realnode.artifacts import ensure_node
 from coda_lab.realnode.configuration import GPUS, NODE, SERVICE_ADDRESS, portable_kubeconfig
 from coda_lab.realnode.node import KUBELET, RealNode
+from coda_lab.realnode.stuck import until_over
 from coda_lab.realnode.vm import Machine
 
 MEMORY_MIB = 4096
@@ -36,7 +36,7 @@ _NODE_ONLY = {"fieldSelector": f"metadata.name={NODE}"}  # a kubelet may read it
 
 
 async def host(options: argparse.Namespace, settings: Settings) -> None:
-    """Run the real node until the machine ends. Raises LabFailure."""
+    """Run the real node until the machine ends or is stuck. Raises LabFailure."""
     began_s = time.monotonic()
     pieces = ensure_node(settings, print)
     address = f"{LOOPBACK}:{options.api_port}"  # so every kubeconfig from here works there
@@ -58,8 +58,7 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
         )
         _say(began_s, f"the node is Ready with {GPUS} GPUs")
         print("ready", flush=True)  # noqa: T201 - the cluster waits for this line
-        code = await booted.process.ended()
-        raise LabFailure(f"The virtual machine ended with exit code {code}.", log=options.folder / "console.log")
+        await until_over(booted)
 
 
 def is_usable(node: Mapping[str, Json]) -> bool:

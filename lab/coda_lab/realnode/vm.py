@@ -34,6 +34,9 @@ SHARE = "/coda"
 HOST = "10.0.2.2"
 """The address of this machine seen from there: it reaches programs on the loopback here. qemu's user network."""
 
+MONITOR = "monitor"
+"""qemu's monitor, a socket in the machine's folder."""
+
 BOOT_TIMEOUT_S = 180.0  # 15 s are usual, on two cores under heavy load
 
 _ADDRESS, _PORT = "10.0.2.15", 7000  # the first address of qemu's user network
@@ -116,13 +119,13 @@ class Running:
             for pending in (task, end):
                 pending.cancel()
             await asyncio.gather(task, end, return_exceptions=True)
-        log = self.folder / ("console.log" if not done or self._has_console() else "qemu.log")
-        what = "ended" if done else f"was not done after {timeout_s:.0f} s"
-        raise LabFailure(f"The virtual machine {what} while {doing}.", log=log, last_lines=last_lines(log))
+        raise self.failure(f"{'ended' if done else f'was not done after {timeout_s:.0f} s'} while {doing}")
 
-    def _has_console(self) -> bool:
+    def failure(self, what: str) -> LabFailure:
+        """What to raise when the machine did that: with the end of its console, or of qemu's log if that is empty."""
         console = self.folder / "console.log"
-        return console.exists() and console.stat().st_size > 0
+        log = console if console.exists() and console.stat().st_size > 0 else self.folder / "qemu.log"
+        return LabFailure(f"The virtual machine {what}.", log=log, last_lines=last_lines(log))
 
 
 def run_in_vm(
@@ -160,6 +163,7 @@ def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, por
         *("-smp", f"{machine.cores},sockets={2 - machine.cores % 2}", "-m", str(machine.memory_mib)),
         *("-kernel", str(kernel.image), "-initrd", str(folder / "initramfs"), "-append", " ".join(_BOOT_WORDS)),
         *("-serial", f"file:{folder / 'console.log'}"),
+        *("-monitor", f"unix:{MONITOR},server=on,wait=off"),
         *("-netdev", f"user,id=net,hostfwd=tcp:{LOOPBACK}:{port}-{_ADDRESS}:{_PORT}"),
         *("-device", "virtio-net-pci,netdev=net,romfile="),
         *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),

@@ -1,0 +1,60 @@
+"""Ends a run of tests at once when the virtual machine under them ends or is stuck: no test can tell anything then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from _pytest.outcomes import Exit
+
+from coda_lab.host.errors import last_lines
+from coda_lab.host.paths import Settings
+from coda_lab.local.cluster import LocalCluster
+from coda_lab.local.startup import running_cluster
+from coda_lab.realnode.stuck import LOG
+from coda_lab.spec import REAL_NODE, ClusterSpec
+
+SHOWN = {LOG: 40, "console.log": 120}  # lines: qemu's threads, and what the kernel said first
+
+
+class MachineEnded(Exit, KeyboardInterrupt):
+    """Ends pytest from within a task: pytest takes the first's exit code, and asyncio lets only the second kind pass.
+
+    The code is EX_TEMPFAIL of sysexits.h, on which `make chain` tries again.
+    """
+
+
+@asynccontextmanager
+async def real_cluster(spec: ClusterSpec) -> AsyncIterator[LocalCluster]:
+    """A running cluster with a real node, without which the run of tests does not go on."""
+    async with running_cluster(spec, tell=print) as cluster:
+        watching = asyncio.create_task(_end_with_machine(cluster))
+        try:
+            yield cluster
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _end_with_machine(cluster: LocalCluster) -> None:
+    owner = cluster.process(REAL_NODE)
+    assert owner is not None
+    await owner.ended()
+    kept = Settings.from_environ().cache / "failed"
+    kept.mkdir(parents=True, exist_ok=True)
+    said = [last_lines(cluster.log_path(REAL_NODE), 20)]
+    said += [shown for name, lines in SHOWN.items() if (shown := _kept(cluster.layout.real_node / name, kept, lines))]
+    raise MachineEnded("\n\n".join(said), os.EX_TEMPFAIL)
+
+
+def _kept(log: Path, folder: Path, lines: int) -> str:
+    """The beginning of the log, which is copied to the folder; nothing if there is none."""
+    if not log.exists():
+        return ""
+    shutil.copyfile(log, folder / log.name)
+    first = log.read_text(errors="replace").splitlines()[:lines]
+    return "\n".join((f"The beginning of {folder / log.name}:", *first))
