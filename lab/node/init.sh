@@ -25,8 +25,6 @@ mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none share /new/
 mkdir /new/run/coda-vm
 mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose machine /new/run/coda-vm
 sysctl -q -w net.ipv4.ip_forward=1 kernel.panic=10 vm.overcommit_memory=1
-# A machine that seems stuck gets a non-maskable interrupt: then print all tasks and what each CPU does.
-sysctl -q -w kernel.unknown_nmi_panic=1 kernel.panic_print=65
 mount --move /proc /new/proc
 mount --move /sys /new/sys
 mount --move /dev /new/dev

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ from coda_lab.host.errors import last_lines
 from coda_lab.host.paths import Settings
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.startup import running_cluster
-from coda_lab.realnode.stuck import LOG
+from coda_lab.realnode.stuck import CONSOLE, LOG
 from coda_lab.spec import REAL_NODE, ClusterSpec
 
-SHOWN = {LOG: 40, "console.log": 120}  # lines: qemu's threads, and what the kernel said first
+SHOWN = {LOG: 40, CONSOLE: 120}  # lines: qemu's threads, and what the kernel said first
 
 
 class MachineEnded(Exit, KeyboardInterrupt):
@@ -45,16 +44,15 @@ async def _end_with_machine(cluster: LocalCluster) -> None:
     assert owner is not None
     await owner.ended()
     kept = Settings.from_environ().cache / "failed"
-    kept.mkdir(parents=True, exist_ok=True)
     said = [last_lines(cluster.log_path(REAL_NODE), 20)]
-    said += [shown for name, lines in SHOWN.items() if (shown := _kept(cluster.layout.real_node / name, kept, lines))]
+    if LOG in said[0]:  # it was stuck: else these are of an earlier one
+        said += [_first_lines(kept / name, lines) for name, lines in SHOWN.items()]
     raise MachineEnded("\n\n".join(said), os.EX_TEMPFAIL)
 
 
-def _kept(log: Path, folder: Path, lines: int) -> str:
-    """The beginning of the log, which is copied to the folder; nothing if there is none."""
+def _first_lines(log: Path, count: int) -> str:
+    """Nothing if there is no log."""
     if not log.exists():
         return ""
-    shutil.copyfile(log, folder / log.name)
-    first = log.read_text(errors="replace").splitlines()[:lines]
-    return "\n".join((f"The beginning of {folder / log.name}:", *first))
+    first = log.read_text(errors="replace").splitlines()[:count]
+    return "\n".join((f"The beginning of {log}:", *first))

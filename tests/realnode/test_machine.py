@@ -15,7 +15,7 @@ from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.processes import MARK, marked, python_path
 from coda_lab.realnode.artifacts import ensure_machine
-from coda_lab.realnode.stuck import LOG, until_over
+from coda_lab.realnode.stuck import LOG
 from coda_lab.realnode.vm import Machine, run_in_vm, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.usefixtures("needs_vm")]
@@ -52,7 +52,7 @@ async def test_a_machine_without_answers_is_ended_with_all_there_is_to_see_of_it
         with pytest.raises(
             LabFailure, match=r"gave no answer for 5 s; what it was doing is in .*stuck\.log"
         ) as failure:
-            await until_over(booted, stuck_s=5, look_s=1)
+            await booted.until_over(stuck_s=5, look_s=1)
     console = (tmp_path / "console.log").read_text()
     assert "Kernel panic - not syncing: NMI" in console
     assert "task:guest" in console

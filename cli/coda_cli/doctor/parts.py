@@ -19,6 +19,8 @@ SOON_S: Final = 5 * DAY_S
 """The operator renews with a third of 30 days left, so 5 days left say that nobody has renewed for days."""
 
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
+_OPERATOR_ISSUES: Final = "kubectl -n coda-system logs deploy/coda-operator"
+_CERT_MANAGER_ISSUES: Final = "kubectl -n coda-system describe certificates"
 _ROLL_OUT: Final = "helm upgrade coda deploy/helm/coda -n coda-system --reset-then-reuse-values"
 
 
@@ -91,10 +93,11 @@ def certificates(seen: Seen) -> Iterator[Finding]:
     if seen.certificates is None:
         yield unreadable(about)
         return
-    fix = "kubectl -n coda-system logs deploy/coda-operator; by cert-manager: kubectl -n coda-system get certificates"
     if not seen.certificates:
+        fix = f"{_OPERATOR_ISSUES}; with certificates.issuer=certManager: {_CERT_MANAGER_ISSUES}"
         yield Finding(Level.BAD, about, "none: kube-scheduler cannot reach the extender", fix)
         return
+    fix = _CERT_MANAGER_ISSUES if seen.by_cert_manager else _OPERATOR_ISSUES
     left_by_name = {name: _left_s(pem, seen.now_s) for name, pem in seen.certificates.items()}
     bad = [name for name, left_s in left_by_name.items() if left_s is None or left_s <= 0]
     late = [name for name, left_s in left_by_name.items() if left_s is not None and 0 < left_s < SOON_S]

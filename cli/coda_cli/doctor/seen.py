@@ -20,6 +20,7 @@ from coda_kube.served_schema import OPENAPI
 
 LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_CERT_MANAGER: Final = "cert-manager.io/certificate-name"  # its annotation of the Secrets that it writes
 _CERTIFICATES: Final = {"labelSelector": "app.kubernetes.io/name=coda,app.kubernetes.io/component=tls"}
 _OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
 _RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
@@ -47,6 +48,7 @@ class Seen:
     parts: Sequence[Part]  # the versions of everything
     scheduler: Json | None  # ConfigMap of Coda's kube-scheduler; empty: none is there
     certificates: Mapping[str, bytes] | None  # PEM, by the name of the Secret
+    by_cert_manager: bool = False  # whether it, not Coda's operator, issues them
     jobs: Items = None  # TrainingJobs
 
 
@@ -88,6 +90,7 @@ async def look(client: Client) -> Seen:
         parts=parts,
         scheduler=scheduler,
         certificates=None if secrets is None else dict(_certificates(secrets)),
+        by_cert_manager=any(_CERT_MANAGER in (item["metadata"].get("annotations") or {}) for item in secrets or ()),
         jobs=jobs,
     )
 

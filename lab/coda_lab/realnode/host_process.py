@@ -25,7 +25,6 @@ from coda_lab.realnode import vm
 from coda_lab.realnode.artifacts import ensure_node
 from coda_lab.realnode.configuration import GPUS, NODE, SERVICE_ADDRESS, portable_kubeconfig
 from coda_lab.realnode.node import KUBELET, RealNode
-from coda_lab.realnode.stuck import until_over
 from coda_lab.realnode.vm import Machine
 
 MEMORY_MIB = 4096
@@ -58,7 +57,7 @@ async def host(options: argparse.Namespace, settings: Settings) -> None:
         )
         _say(began_s, f"the node is Ready with {GPUS} GPUs")
         print("ready", flush=True)  # noqa: T201 - the cluster waits for this line
-        await until_over(booted)
+        await booted.until_over()
 
 
 def is_usable(node: Mapping[str, Json]) -> bool:

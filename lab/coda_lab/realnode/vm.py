@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import secrets
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from coda_lab.host import processes
 from coda_lab.host.errors import LabFailure, last_lines
@@ -27,6 +28,9 @@ from coda_lab.realnode.artifacts import MachinePieces, ensure_machine
 from coda_lab.realnode.guest import Ended, Guest
 from coda_lab.realnode.initramfs import cpio
 from coda_lab.realnode.kernel import Kernel
+from coda_lab.realnode.stuck import CONSOLE, LOG, MONITOR, examine, until_stuck
+
+log = logging.getLogger(__name__)
 
 SHARE = "/coda"
 """The path of the shared folder in the machine."""
@@ -34,10 +38,13 @@ SHARE = "/coda"
 HOST = "10.0.2.2"
 """The address of this machine seen from there: it reaches programs on the loopback here. qemu's user network."""
 
-MONITOR = "monitor"
-"""qemu's monitor, a socket in the machine's folder."""
+BOOT_TIMEOUTS_S = (120.0, 240.0)
+"""Of the tries. 30 s are usual on two cores under heavy load, and a machine that hangs does so at once."""
 
-BOOT_TIMEOUT_S = 180.0  # 15 s are usual, on two cores under heavy load
+STUCK_S = 240.0
+"""So long without an answer is stuck. Under heavy load answers take seconds; a grace of 30 s is in each try."""
+
+_LOOK_S = 10.0
 
 _ADDRESS, _PORT = "10.0.2.15", 7000  # the first address of qemu's user network
 _INSIDE = "/run/coda-vm"
@@ -48,6 +55,7 @@ exec {_INSIDE}/guest serve {_INSIDE}/guest.json > /dev/console 2>&1
 """
 _BOOT_WORDS = (
     "console=ttyS0",
+    *("unknown_nmi_panic", "panic_print=65"),  # such an interrupt then shows what each task and CPU does
     "panic=-1",  # a panic ends the machine, so that its waiter learns of it
     "mitigations=off",
     "tsc=reliable",  # else reading the clock goes through an emulated timer
@@ -84,18 +92,22 @@ async def running(machine: Machine, pieces: MachinePieces, folder: Path, setting
     _prepare(folder / "inside", machine, guest, pieces)
     initramfs = folder / "initramfs"
     initramfs.write_bytes(_initramfs(pieces))
-    process = processes.start(
-        qemu_command(machine, pieces.qemu, pieces.kernel, folder, guest.port),
-        environ={**settings.environ},
-        log=folder / "qemu.log",
-        folder=folder,
-    )
-    booted = Running(guest=guest, process=process, folder=folder)
+    command = qemu_command(machine, pieces.qemu, pieces.kernel, folder, guest.port)
+    *tries, last = BOOT_TIMEOUTS_S
+    booted = Running.of(command, guest, folder, settings)
     try:
-        await booted.guarded(guest.answers(), timeout_s=BOOT_TIMEOUT_S, doing="booting")
+        for timeout_s in tries:
+            try:
+                await booted.guarded(guest.answers(), timeout_s=timeout_s, doing="booting")
+            except LabFailure:
+                await examine(booted.process, folder, booted.kept)
+                booted.process.end_at_once()
+                log.warning("the virtual machine did not boot; %s has what it did; booting it again", booted.kept)
+                booted = Running.of(command, guest, folder, settings)
+        await booted.guarded(guest.answers(), timeout_s=last, doing="booting")
         yield booted
     finally:
-        process.end_at_once()
+        booted.process.end_at_once()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +117,31 @@ class Running:
     guest: Guest
     process: Process
     folder: Path
+    kept: Path  # where its logs stay if it is stuck
+
+    @classmethod
+    def of(cls, command: tuple[str, ...], guest: Guest, folder: Path, settings: Settings) -> Running:
+        """The machine of a command line of qemu, just started."""
+        environ = dict(settings.environ)
+        process = processes.start(command, environ=environ, log=folder / "qemu.log", folder=folder)
+        return cls(guest=guest, process=process, folder=folder, kept=settings.cache / "failed")
+
+    async def until_over(self, *, stuck_s: float = STUCK_S, look_s: float = _LOOK_S) -> NoReturn:
+        """Wait until the machine ends, or end it once it is stuck, as a hardware watchdog would.
+
+        Always raises LabFailure, which says which it was."""
+        looking = asyncio.ensure_future(until_stuck(self.guest, SHARE, stuck_s=stuck_s, look_s=look_s))
+        end = asyncio.ensure_future(self.process.ended())
+        try:
+            await asyncio.wait({looking, end}, return_when=asyncio.FIRST_COMPLETED)
+            if end.done():
+                raise self.failure(f"ended with exit code {end.result()}")
+            await examine(self.process, self.folder, self.kept)
+            raise self.failure(f"gave no answer for {stuck_s:.0f} s; what it was doing is in {self.kept / LOG}")
+        finally:
+            for pending in (looking, end):
+                pending.cancel()
+            await asyncio.gather(looking, end, return_exceptions=True)
 
     async def guarded(self, wanted: Coroutine[Any, Any, object], *, timeout_s: float, doing: str) -> None:
         """Wait for `wanted`. Raises LabFailure if the machine ends first, or after `timeout_s`."""
@@ -123,9 +160,9 @@ class Running:
 
     def failure(self, what: str) -> LabFailure:
         """What to raise when the machine did that: with the end of its console, or of qemu's log if that is empty."""
-        console = self.folder / "console.log"
-        log = console if console.exists() and console.stat().st_size > 0 else self.folder / "qemu.log"
-        return LabFailure(f"The virtual machine {what}.", log=log, last_lines=last_lines(log))
+        console = self.folder / CONSOLE
+        said = console if console.exists() and console.stat().st_size > 0 else self.folder / "qemu.log"
+        return LabFailure(f"The virtual machine {what}.", log=said, last_lines=last_lines(said))
 
 
 def run_in_vm(
@@ -162,7 +199,7 @@ def qemu_command(machine: Machine, qemu: Path, kernel: Kernel, folder: Path, por
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
         *("-smp", f"{machine.cores},sockets={2 - machine.cores % 2}", "-m", str(machine.memory_mib)),
         *("-kernel", str(kernel.image), "-initrd", str(folder / "initramfs"), "-append", " ".join(_BOOT_WORDS)),
-        *("-serial", f"file:{folder / 'console.log'}"),
+        *("-serial", f"file:{folder / CONSOLE}"),
         *("-monitor", f"unix:{MONITOR},server=on,wait=off"),
         *("-netdev", f"user,id=net,hostfwd=tcp:{LOOPBACK}:{port}-{_ADDRESS}:{_PORT}"),
         *("-device", "virtio-net-pci,netdev=net,romfile="),
