@@ -6,11 +6,13 @@ cert-manager is built first, from its Go module, into the user's cache. So only 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
 
 from coda_cli.doctor.finding import Level
 from coda_cli.doctor.parts import certificates
@@ -61,6 +63,23 @@ async def test_a_certificate_of_cert_manager_is_what_both_sides_use(installed: I
         after = await changed(lambda: pair_of(admin, "coda-extender-tls"), before)
         assert after["ca.crt"] == before["ca.crt"]
         assert await pair_of(admin, "coda-extender-tls") == after  # the operator leaves it alone
+        await renew_authority_and_extender(admin)
+
+
+async def renew_authority_and_extender(admin: Client) -> None:
+    """Its authority keeps its key: kube-scheduler, which knows the old certificate of it, believes the extender."""
+    known, served = await pair_of(admin, "coda-scheduler-tls"), await pair_of(admin, "coda-extender-tls")
+    authority = await pair_of(admin, "coda-authority")
+    await renew(admin, "coda-authority")
+    await changed(lambda: pair_of(admin, "coda-authority"), authority)
+    await renew(admin, "coda-extender-tls")
+    anew = await changed(lambda: pair_of(admin, "coda-extender-tls"), served)
+    assert anew["ca.crt"] != known["ca.crt"]
+    certificate_in(anew["tls.crt"]).verify_directly_issued_by(certificate_in(known["ca.crt"]))
+
+
+def certificate_in(encoded: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(base64.b64decode(encoded))
 
 
 async def pair_of(admin: Client, name: str) -> dict[str, str]:
