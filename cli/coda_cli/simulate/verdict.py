@@ -68,7 +68,7 @@ def _against(key: str, mine: Interval, name: str, best: Interval, *, more_is_bet
         return f"{text}, so this is {word}."
     ratio = mine.mean / best.mean
     if ratio < 0.01:
-        return f"{text}, so this is {word}: less than a hundredth."
+        return f"{text}, so this is {word}: less than a hundredth of it."
     amount = (
         f"{ratio:.1f} times as much" if ratio >= 2 else f"{100 * abs(1 - ratio):.0f} % {'more' if gap > 0 else 'less'}"
     )

@@ -45,7 +45,7 @@ def compared(**means: float | tuple[float, float]) -> Comparison:
         (compared(drf=90.0, coda=180.0), "is drf: 1m 30s, so this is worse: 2.0 times as much."),
         (compared(coda=60.0, drf=61.0), "is drf: 1m 1s, which is about the same."),
         (compared(coda=(60.0, 30.0), drf=(100.0, 20.0)), "which is about the same."),
-        (compared(coda=6.0, drf=6000.0), "so this is better: less than a hundredth."),
+        (compared(coda=6.0, drf=6000.0), "so this is better: less than a hundredth of it."),
         (compared(coda=60.0, drf=0.0), "is drf: 0s, so this is worse."),
         (compared(coda=60.0, srtf=1.0), "mean wait of GPU jobs: 1m."),
         (compared(drf=60.0), "Under drf, mean wait of GPU jobs: 1m."),
