@@ -54,7 +54,9 @@ async def test_a_certificate_of_cert_manager_is_what_both_sides_use(installed: I
         note = "cert-manager.io/certificate-name"
         secret = await admin.get(f"{SECRETS}/coda-scheduler-tls")
         assert secret["metadata"]["annotations"][note] == "coda-scheduler-tls"
-        (found,) = certificates(await look(admin))
+        seen = await look(admin)
+        assert seen.by_cert_manager
+        (found,) = certificates(seen)
         assert (found.level, found.says.split(",")[0]) == (Level.GOOD, "3")
         job = await submit(user, job_json("signed", replicas=2, gpus=8, run_s=0.2))
         await wait_for_phase(user, job, "Succeeded")

@@ -20,7 +20,6 @@ from coda_kube.served_schema import OPENAPI
 
 LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
-_CERT_MANAGER: Final = "cert-manager.io/certificate-name"  # its annotation of the Secrets that it writes
 _CERTIFICATES: Final = {"labelSelector": "app.kubernetes.io/name=coda,app.kubernetes.io/component=tls"}
 _OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
 _RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
@@ -48,7 +47,7 @@ class Seen:
     parts: Sequence[Part]  # the versions of everything
     scheduler: Json | None  # ConfigMap of Coda's kube-scheduler; empty: none is there
     certificates: Mapping[str, bytes] | None  # PEM, by the name of the Secret
-    by_cert_manager: bool = False  # whether it, not Coda's operator, issues them
+    by_cert_manager: bool = False  # the operator leaves them to it
     jobs: Items = None  # TrainingJobs
 
 
@@ -69,11 +68,12 @@ async def look(client: Client) -> Seen:
         _items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
         _one(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/coda-scheduler"),
         _items(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets", _CERTIFICATES),
+        _one(client, f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/coda-operator"),
         parts_of(client),
     )
     renewals = asyncio.gather(*(_is_renewed(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
-    leases, scheduler, secrets, parts = await more
+    leases, scheduler, secrets, operator, parts = await more
     return Seen(
         version=version,
         schema=await _schema(client),
@@ -90,7 +90,7 @@ async def look(client: Client) -> Seen:
         parts=parts,
         scheduler=scheduler,
         certificates=None if secrets is None else dict(_certificates(secrets)),
-        by_cert_manager=any(_CERT_MANAGER in (item["metadata"].get("annotations") or {}) for item in secrets or ()),
+        by_cert_manager=leaves_certificates(operator or {}),
         jobs=jobs,
     )
 
@@ -119,6 +119,15 @@ def _certificates(secrets: Sequence[Json]) -> Iterator[tuple[str, bytes]]:
             yield str(secret["metadata"]["name"]), base64.b64decode(text, validate=True)
         except ValueError:
             yield str(secret["metadata"]["name"]), b""
+
+
+def leaves_certificates(operator: Json) -> bool:
+    """Whether the chart tells the operator's Deployment to leave certificates to cert-manager.
+
+    Annotations of the Secrets do not tell: after a switch back the operator keeps those that are still good."""
+    pod = operator.get("spec", {}).get("template", {}).get("spec", {})
+    variables = [one for container in pod.get("containers") or () for one in container.get("env") or ()]
+    return any(one["name"] == "CODA_CERTIFICATES" and one.get("value") == "foreign" for one in variables)
 
 
 async def _one(client: Client, path: str) -> Json | None:

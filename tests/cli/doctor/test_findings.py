@@ -302,6 +302,15 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
     assert all(one.fix for one in findings(ill) if one.level is Level.BAD)
 
 
+@pytest.mark.parametrize(
+    ("by_cert_manager", "asked"), [(False, "logs deploy/coda-operator"), (True, "describe certificates")]
+)
+def test_who_issues_the_certificates_is_asked_when_they_end(by_cert_manager: bool, asked: str) -> None:
+    late = replace(WELL, now_s=NOW_S + 31 * 86400, by_cert_manager=by_cert_manager)
+    (found,) = [one for one in findings(late) if one.about == "certificates"]
+    assert found.fix == f"kubectl -n coda-system {asked}"
+
+
 def test_a_node_whose_gpus_failed_four_users_is_named_with_the_way_to_trust_it_again() -> None:
     failure = {"node": "n1", "reason": "GPU ECC error", "retry": "other-node", "explicit": True}
     failure["time"] = time_from_seconds(NOW_S - 60)
