@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from coda_lab.host.errors import LabFailure
 from coda_lab.host.paths import Settings
 from coda_lab.host.processes import MARK, marked, python_path
 from coda_lab.realnode.artifacts import ensure_machine
-from coda_lab.realnode.stuck import LOG
+from coda_lab.realnode.stuck import CONSOLE, LOG
 from coda_lab.realnode.vm import Machine, run_in_vm, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.usefixtures("needs_vm")]
@@ -45,6 +46,7 @@ def test_a_command_that_takes_too_long_is_one_sentence() -> None:
 async def test_a_machine_without_answers_is_ended_with_all_there_is_to_see_of_it(tmp_path: Path) -> None:
     settings = Settings.from_environ()
     pieces = ensure_machine(settings, lambda _sentence: None)
+    settings = replace(settings, cache=tmp_path / "cache")  # what is kept of real ones stays
     async with running(Machine(), pieces, tmp_path, settings) as booted:
         deaf = ("/bin/sh", "-c", "sleep 1; kill -STOP $PPID")
         with pytest.raises(LabFailure, match="no answer"):
@@ -59,6 +61,22 @@ async def test_a_machine_without_answers_is_ended_with_all_there_is_to_see_of_it
     seen = (tmp_path / LOG).read_text()
     assert all(words in seen for words in ("(qemu-system-x86)", "VM status: running", "RIP="))
     assert "console.log; the last lines:" in str(failure.value)
+    assert {path.name for path in (tmp_path / "cache" / "failed").iterdir()} == {LOG, CONSOLE}
+
+
+async def test_a_machine_that_hangs_at_its_boot_is_booted_once_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings.from_environ()
+    pieces = ensure_machine(settings, lambda _sentence: None)
+    hangs_once = tmp_path / "qemu"
+    hangs_once.write_text(f'#!/bin/sh\nmkdir {tmp_path}/hung && exec sleep 1000\nexec {pieces.qemu} "$@"\n')
+    hangs_once.chmod(0o755)
+    settings = replace(settings, cache=tmp_path / "cache")
+    async with running(Machine(), replace(pieces, qemu=hangs_once), tmp_path, settings, boot_timeout_s=60) as booted:
+        assert (await booted.guest.run("/bin/true")).code == 0
+    assert "booting it again" in caplog.text
+    assert "(sleep)" in (tmp_path / "cache" / "failed" / LOG).read_text()
 
 
 def test_the_machine_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ MONITOR = "monitor"
 """qemu's monitor, a socket in the machine's folder."""
 
 CONSOLE = "console.log"
+"""In the machine's folder: what its kernel says."""
 
 LOG = "stuck.log"
-"""In the machine's folder: what was seen."""
+"""In the machine's folder: what was seen of it when it was stuck."""
 
 _LAST_WORDS_S = 60.0  # for the kernel to print all of its tasks on an emulated serial line
 _ASKED = ("info status", "info cpus", "info registers -a", "info lapic", "info irq")
@@ -30,19 +31,20 @@ async def until_stuck(guest: Guest, folder: str, *, stuck_s: float, look_s: floa
     """Return once no command that looks at that folder of the machine was answered for `stuck_s`."""
     answered_s = time.monotonic()
     while time.monotonic() - answered_s < stuck_s:
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(look_s)  # a machine that falls silent sends no event
         with contextlib.suppress(LabFailure):
             await guest.run("/bin/test", "-d", folder, timeout_s=look_s)
             answered_s = time.monotonic()
 
 
 async def examine(process: Process, folder: Path, kept: Path) -> None:
-    """Write `LOG`, let the kernel print its tasks on the console, and copy both to `kept`.
+    """Write `LOG`, let the kernel print its tasks on the console, and copy both to `kept`. Never raises OSError.
 
     The kernel panics at a non-maskable interrupt, and so the machine ends if it is not stuck itself."""
-    if process.exit_code is None:
-        await _ask(process, folder)
-    _keep((folder / LOG, folder / CONSOLE), kept)
+    with contextlib.suppress(OSError):  # it ends meanwhile, or the disk is full: the caller's failure counts
+        await _ask(process, folder / LOG, folder / MONITOR)
+    with contextlib.suppress(OSError):
+        _keep((folder / LOG, folder / CONSOLE), kept)
 
 
 def _keep(logs: Iterable[Path], kept: Path) -> None:
@@ -52,23 +54,20 @@ def _keep(logs: Iterable[Path], kept: Path) -> None:
             shutil.copyfile(log, kept / log.name)
 
 
-async def _ask(process: Process, folder: Path) -> None:
-    log = folder / LOG
-    log.write_text("\n".join((*_threads(process.id.pid), "")))
-    try:
-        reader, writer = await asyncio.open_unix_connection(folder / MONITOR)
-    except OSError as error:
-        log.open("a").write(f"qemu's monitor cannot be reached: {error}\n")
-        return
-    await _said(reader)  # its greeting
-    with log.open("a") as sink:
-        for command in (*_ASKED, "nmi"):
-            writer.write(f"{command}\n".encode())
-            echo, _, said = (await _said(reader)).partition("\n")
-            sink.write(f"\n{command}\n{said or echo}")
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.ended(), _LAST_WORDS_S)
-    writer.close()
+async def _ask(process: Process, log: Path, monitor: Path) -> None:
+    with log.open("w") as sink:
+        sink.write("\n".join((*_threads(process.id.pid), "")))
+        reader, writer = await asyncio.open_unix_connection(monitor)
+        try:
+            await _said(reader)  # its greeting
+            for command in (*_ASKED, "nmi"):
+                writer.write(f"{command}\n".encode())
+                echo, _, said = (await _said(reader)).partition("\n")
+                sink.write(f"\n{command}\n{said or echo}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.ended(), _LAST_WORDS_S)
+        finally:
+            writer.close()
 
 
 async def _said(reader: asyncio.StreamReader) -> str:

@@ -38,8 +38,7 @@ SHARE = "/coda"
 HOST = "10.0.2.2"
 """The address of this machine seen from there: it reaches programs on the loopback here. qemu's user network."""
 
-BOOT_TIMEOUTS_S = (120.0, 240.0)
-"""Of the tries. 30 s are usual on two cores under heavy load, and a machine that hangs does so at once."""
+BOOT_TIMEOUT_S = 120.0  # of the first try; 30 s are usual on two cores under heavy load
 
 STUCK_S = 240.0
 """So long without an answer is stuck. Under heavy load answers take seconds; a grace of 30 s is in each try."""
@@ -80,10 +79,18 @@ class Machine:
 
 
 @asynccontextmanager
-async def running(machine: Machine, pieces: MachinePieces, folder: Path, settings: Settings) -> AsyncIterator[Running]:
+async def running(
+    machine: Machine,
+    pieces: MachinePieces,
+    folder: Path,
+    settings: Settings,
+    *,
+    boot_timeout_s: float = BOOT_TIMEOUT_S,
+) -> AsyncIterator[Running]:
     """A booted machine that takes commands, for the time of a block. Raises LabFailure.
 
-    `folder` keeps its files: `share/`, `console.log` and `machine.json`. Call it from the main thread.
+    A boot that fails or hangs is tried once more, for twice as long. `folder` keeps the machine's files: `share/`,
+    `console.log` and `machine.json`. Call it from the main thread.
     """
     share = folder / "share"
     share.mkdir(parents=True, exist_ok=True)
@@ -93,18 +100,16 @@ async def running(machine: Machine, pieces: MachinePieces, folder: Path, setting
     initramfs = folder / "initramfs"
     initramfs.write_bytes(_initramfs(pieces))
     command = qemu_command(machine, pieces.qemu, pieces.kernel, folder, guest.port)
-    *tries, last = BOOT_TIMEOUTS_S
     booted = Running.of(command, guest, folder, settings)
     try:
-        for timeout_s in tries:
-            try:
-                await booted.guarded(guest.answers(), timeout_s=timeout_s, doing="booting")
-            except LabFailure:
-                await examine(booted.process, folder, booted.kept)
-                booted.process.end_at_once()
-                log.warning("the virtual machine did not boot; %s has what it did; booting it again", booted.kept)
-                booted = Running.of(command, guest, folder, settings)
-        await booted.guarded(guest.answers(), timeout_s=last, doing="booting")
+        try:
+            await booted.guarded(guest.answers(), timeout_s=boot_timeout_s, doing="booting")
+        except LabFailure:
+            await examine(booted.process, folder, booted.kept)
+            booted.process.end_at_once()
+            log.warning("the virtual machine did not boot; its logs are in %s; booting it again", booted.kept)
+            booted = Running.of(command, guest, folder, settings)
+            await booted.guarded(guest.answers(), timeout_s=2 * boot_timeout_s, doing="booting")
         yield booted
     finally:
         booted.process.end_at_once()
