@@ -100,13 +100,14 @@ async def opt_in(admin: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def fill(admin: Client, nodes: int) -> int:
-    """Fill every core with a CPU job of one core. Returns how many of them borrow."""
+async def fill(admin: Client, nodes: int, *, spare: int = 0) -> int:
+    """Fill every core with a CPU job of one core. Returns how many of them borrow. `spare` more wait: they take the
+    cores of evicted pods that the Job controller brings back late (10 s, twice as long for each, at most 600)."""
     cores = nodes * CORES
     of_the_job = cores // 5
     labels = {"app": "web"}
     spec = {
-        "replicas": cores - of_the_job,
+        "replicas": cores - of_the_job + spare,
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": _pod_spec() | {"restartPolicy": "Always"}},
     }

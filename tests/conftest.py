@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 from coda.compiled import is_compiled
+from tests.awaited import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.lengths import LONG
 
 COMPILED = os.environ.get("CODA_COMPILED") == "1"
