@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from coda.errors import InvalidInput
 from coda_kube.api.client import Client
 from coda_kube.objects.json_types import Json
-from rig.arms import ARMS, CODA, PLAIN, Arms, Run, two_armed_cluster
+from rig.arms import ARMS, CODA, GPUS_PER_NODE, PLAIN, Arms, Run, two_armed_cluster
 from rig.asking import ask, orders, positive, tell
 from rig.binding import bind, clear, timed
-from rig.loads import JOBS, PODS, foreign_pods, gang_json, gang_sizes, plain_pods
+from rig.loads import GPUS_PER_RANK, JOBS, PODS, foreign_pods, gang_json, gang_sizes, plain_pods
 from rig.results import Answer, Row, median_ratio
 
 GANGS: Final = "gangs"
@@ -75,6 +76,8 @@ async def answer(options: argparse.Namespace) -> Answer:
     pods = options.pods or (QUICK_PODS if options.quick else PODS_PER_RUN)
     found: list[Pair] = []
     for nodes in [options.nodes] if options.nodes else QUICK_NODES if options.quick else NODES:
+        if pods * GPUS_PER_RANK > (room := nodes * GPUS_PER_NODE):
+            raise InvalidInput(f"{pods} pods of gangs need {pods * GPUS_PER_RANK} GPUs; {nodes} nodes have {room}.")
         async with two_armed_cluster(nodes, tell) as arms, arms.cluster.client("user") as user:
             for order in orders(options.pairs, ARMS):
                 found += await pairs(arms, user, order, nodes=nodes, pods=pods)

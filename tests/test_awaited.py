@@ -22,7 +22,11 @@ def test_the_report_of_a_timeout_says_what_each_task_awaits(tmp_path: Path) -> N
     (tmp_path / "test_waits.py").write_text(WAITS)
     options = ("-p", "tests.awaited", "-o", "asyncio_mode=auto", "-o", "timeout=1", "--rootdir", str(tmp_path))
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "beside awaits" in ran.stdout

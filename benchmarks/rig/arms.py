@@ -1,9 +1,9 @@
 """One cluster, two arms: with Coda and its extender, and as if there were no Coda. A third has Coda without TLS.
 
 Same control plane, nodes and simulated kubelets; kube-scheduler is the same program with the same configuration but
-for `extenders`. Between the arms Coda's processes are ended and kube-scheduler starts anew, so neither arm pays for the
-other. One replica each, and kube-scheduler calls the extender directly: on a cluster the standby sits on
-another machine, and a Service is a packet rule, not the lab's forwarder.
+for `extenders`. Between the arms Coda's processes are ended, its admission policies unbound, and kube-scheduler starts
+anew, so neither arm pays for the other. One replica each, and kube-scheduler calls the extender directly: on a cluster
+the standby sits on another machine, and a Service is a packet rule, not the lab's forwarder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from coda_lab import install
+from coda_lab.host.paths import manifests
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.parts import scheduler_config
 from coda_lab.local.startup import running_cluster
@@ -30,6 +31,7 @@ ARMS: Final = (CODA, PLAIN)
 OURSELVES: Final = "benchmark"
 CODA_PARTS: Final = (f"{EXTENDER}-0", f"{OPERATOR}-0")
 NODES_PER_RACK: Final = 40
+GPUS_PER_NODE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,21 @@ class Arms:
                 await cluster.start(part, environ={"CODA_TLS_DIR": ""} if is_over_http else None)
             async with cluster.client() as admin:
                 await install.wait_for_leader(admin)
+        await self._bind_policies(bound=spec.coda)
         await cluster.start(SCHEDULER)
         self._arm = arm
+
+    async def _bind_policies(self, *, bound: bool) -> None:
+        """The API server asks no policy without a binding."""
+        bindings = [item for item in install.objects_in(manifests()) if item["kind"].endswith("PolicyBinding")]
+        async with self.cluster.client() as admin, self.cluster.client("user") as user:
+            if bound:
+                await install.apply_all(admin, bindings)
+                await install.wait_until_refused(user)
+                await install.wait_until_jobs_are_taken(user)
+            else:
+                await install.delete_all(admin, bindings)
+                await install.wait_until_taken(user)
 
     def usage(self) -> dict[str, Usage]:
         """What every running part, and this process, has used so far."""
@@ -96,7 +111,7 @@ def pids(cluster: LocalCluster) -> dict[str, int | None]:
 async def two_armed_cluster(nodes: int, tell: Tell, *, kind: type[LocalCluster] = LocalCluster) -> AsyncIterator[Arms]:
     """A cluster of equal nodes (8 GPUs, 48 cores) for the time of the block."""
     spec = ClusterSpec(
-        nodes=f"{nodes}x8x48",
+        nodes=f"{nodes}x{GPUS_PER_NODE}x48",
         racks=max(1, nodes // NODES_PER_RACK),
         extenders=1,
         stopped=frozenset({SCHEDULER, FORWARDER, *CODA_PARTS}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,23 @@ def objects_in(folder: Path) -> tuple[Json, ...]:
 async def apply_all(api: Client, objects: Iterable[Json]) -> None:
     """Apply each object, namespaces first."""
     for item in sorted(objects, key=lambda item: item["kind"] != "Namespace"):
-        metadata = item["metadata"]
-        pattern = _COLLECTIONS.get(item["kind"])
-        if pattern is None:
-            raise InvalidInput(
-                f"{item['kind']} {metadata['name']}: coda_lab.install does not know where this kind goes."
-            )
-        collection = pattern.format(namespace=metadata.get("namespace"))
-        await api.apply(f"{collection}/{metadata['name']}", item, manager=MANAGER)
+        await api.apply(_path(item), item, manager=MANAGER)
+
+
+async def delete_all(api: Client, objects: Iterable[Json]) -> None:
+    """Delete each object that is there."""
+    for item in objects:
+        with suppress(NotFound):
+            await api.delete(_path(item))
+
+
+def _path(item: Json) -> str:
+    """Where an object of a file goes. Raises InvalidInput."""
+    metadata = item["metadata"]
+    pattern = _COLLECTIONS.get(item["kind"])
+    if pattern is None:
+        raise InvalidInput(f"{item['kind']} {metadata['name']}: coda_lab.install does not know where this kind goes.")
+    return f"{pattern.format(namespace=metadata.get('namespace'))}/{metadata['name']}"
 
 
 async def wait_until_served(api: Client, definitions: Iterable[Json]) -> None:
@@ -127,22 +137,32 @@ async def wait_until_jobs_are_taken(api: Client) -> None:
 
 async def wait_until_refused(api: Client) -> None:
     """Wait until the admission policies are in force for `api`'s identity. The API server reads them once a second."""
-    labels = {LABEL_JOB_UID: "nobody"}
+    while not await _is_refused(api):
+        await asyncio.sleep(_PROPAGATION_S)
+
+
+async def wait_until_taken(api: Client) -> None:
+    """Wait until no admission policy is in force for `api`'s identity."""
+    while await _is_refused(api):
+        await asyncio.sleep(_PROPAGATION_S)
+
+
+async def _is_refused(api: Client) -> bool:
+    """Whether a policy keeps `api`'s identity from writing what only Coda may write. Raises Rejected."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "probe", "labels": labels},
+        "metadata": {"name": "probe", "labels": {LABEL_JOB_UID: "nobody"}},
         "spec": {"containers": [{"name": "probe", "image": "probe"}]},
     }
-    while True:
-        try:
-            await api.create("/api/v1/namespaces/default/pods", pod, {"dryRun": "All"})
-        except Rejected as error:
-            if "coda-reserved-keys" in str(error):
-                return
-            if error.status != 403:
-                raise
-        await asyncio.sleep(_PROPAGATION_S)
+    try:
+        await api.create("/api/v1/namespaces/default/pods", pod, {"dryRun": "All"})
+    except Rejected as error:
+        if "coda-reserved-keys" in str(error):
+            return True
+        if error.status != 403:
+            raise
+    return False
 
 
 async def create_pod(api: Client, pod: Json) -> None:

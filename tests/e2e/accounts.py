@@ -55,6 +55,7 @@ class Answer:
     status: int
     message: str
     item: Any = None  # the object as it is stored, or would be
+    warnings: tuple[str, ...] = ()
 
     @property
     def refused_by_policy(self) -> bool:
@@ -81,7 +82,8 @@ class Asker:
             method, self._server + path, params=query, json=body, headers=headers
         ) as response:
             said = await response.json(content_type=None)
-            return Answer(status=response.status, message=str(said.get("message") or ""), item=said)
+            warnings = tuple(response.headers.getall("Warning", ()))
+            return Answer(status=response.status, message=str(said.get("message") or ""), item=said, warnings=warnings)
 
     async def label(self, path: str, key: str) -> str | None:
         """The label of an object now."""

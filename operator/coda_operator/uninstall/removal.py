@@ -38,6 +38,7 @@ VALIDATING: Final = (
     "coda-sizes",
     "coda-seats",
     "coda-users",
+    "coda-owners",
     "coda-writers",
 )
 WRITERS: Final = {"agent": "daemonsets", "operator": "deployments", "extender": "deployments"}
