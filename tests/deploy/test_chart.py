@@ -318,7 +318,7 @@ def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
 )
 def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: tuple[str, ...], actions: list[str]) -> None:
     bindings = [item for item in helm.render(*value) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert len(bindings) == 9
+    assert len(bindings) == 10
     assert all(item["spec"]["validationActions"] == actions for item in bindings)
 
 
