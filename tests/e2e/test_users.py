@@ -179,6 +179,18 @@ async def test_a_controllers_object_keeps_the_stamp_of_its_template(
     assert stamps(answer.item) == {expected}
 
 
+@pytest.mark.parametrize("earlier", [owner("Job", "batch.volcano.sh/v1alpha1"), owner("CronJob", "batch/v1")])
+async def test_a_uid_alone_makes_no_owner(asker: Asker, earlier: Json) -> None:
+    """A pod may say that another group's Job made it. It is not one of Kubernetes' Jobs, though the uid is the same."""
+    account = CRON_JOBS if earlier == owner("CronJob", "batch/v1") else WIDE_USER
+    body = pod_json("waits", cpu="1000")
+    body["metadata"] |= earlier
+    assert (await asker.ask(account, "POST", PODS, body, for_real=True)).status == 201
+    answer = await asker.ask(WIDE_USER, "PATCH", f"{PODS}/waits", {"metadata": owner("Job", "batch/v1")})
+    assert answer.refused_by_policy, answer
+    assert "leave out" in answer.message
+
+
 async def test_a_template_without_a_stamp_gives_its_pods_none(asker: Asker) -> None:
     """It is older than the stamps: nobody knows who asked, so the namespace counts."""
     body = pod_json("old") | {"metadata": {"name": "old"} | owner("ReplicaSet", "apps/v1")}
