@@ -16,7 +16,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add to the report of a test that pytest-timeout ended what each unfinished task awaits."""
     report = yield
-    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
+    if call.excinfo is not None and "pytest-timeout" in str(call.excinfo.value):
         report.sections += [(f"{name} awaits", "\n".join(frames)) for name, frames in unfinished()]
     return report
 
