@@ -142,7 +142,7 @@ async def wait_until_refused(api: Client) -> None:
 
 
 async def wait_until_taken(api: Client) -> None:
-    """Wait until the policy on Coda's keys is no longer in force. The API server unbinds those deleted with it at once."""
+    """Wait until the policy on Coda's keys is not in force. The API server forgets those deleted with it, too."""
     while await _is_refused(api):
         await asyncio.sleep(_PROPAGATION_S)
 
