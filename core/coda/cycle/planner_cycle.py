@@ -153,7 +153,8 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
     world, others = snapshot.world, without_sharers(snapshot.world)
     free = _with_foreign(replace(others, in_flight={}), snapshot.foreign)
     decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
-    if config.shares_gpus or others is not world:
+    has_sharers = others is not world
+    if config.shares_gpus or has_sharers:
         beside = _with_foreign(world, snapshot.foreign)
         passing = _with_foreign(world, tuple(pod for pod in snapshot.foreign if not _lands_on_one_node(pod)))
         decision = with_sharers(decision, beside, config, snapshot.now_s, passing.in_flight)
@@ -179,10 +180,10 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
         reviews=reviews,
         decided_on={change.job: job_by_id[change.job] for change in changed},
         jobs_by_code=Counter([refusal.reason.code for refusal in decision.refusals]),
-        gpus_wanted=sum(job.replicas * job.request.gpus for job in waiting if not is_sharer(job)),
+        gpus_wanted=sum([job.replicas * job.request.gpus for job in waiting if not (has_sharers and is_sharer(job))]),
         wake_s=min(
             (
-                *(job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s),
+                *[job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s],
                 *(wish.deadline_s for job in decision.postponed if (wish := job_by_id[job].wish) is not None),
                 *((decision.wake_s,) if decision.wake_s is not None else ()),
                 *_stop_deadlines_s(reviews),

@@ -148,10 +148,10 @@ class CycleStarts:
                 hopeful.add(gang_class)
         if not hopeful:
             return
-        for queued in queue.queued_jobs:
+        for queued in [queued for queued in queue.queued_jobs if queued.gang_class in hopeful]:
             job, gang_class = queued.job, queued.gang_class
             if (
-                gang_class not in hopeful
+                gang_class not in hopeful  # any more
                 or job.id in started
                 or job.id == kept.job.id
                 or not queued.may_start(self._now_s)

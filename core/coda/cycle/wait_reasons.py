@@ -99,13 +99,13 @@ def refusals_of(
     for gang_class in classes:
         finder.judge(gang_class, judging)
         shared[gang_class] = finder.shared_reason(gang_class)
+    special = {*own} if promised is None else {*own, promised}
     return tuple(
         [
             refusal
             if queued.reason is shared[queued.gang_class]
             and not queued.is_held
-            and queued.job.id != promised
-            and queued.job.id not in own
+            and not (special and queued.job.id in special)
             and (refusal := queued.refusal) is not None
             else finder.refusal(queued)
             for queued in queued_jobs

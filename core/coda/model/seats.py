@@ -5,7 +5,7 @@ for one of these gets that GPU; the kubelet knows no other way to say which (doc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -44,6 +44,17 @@ def is_sharer(job: Job) -> bool:
     if job.placement is not None and placement_on_seats(job) is not None:
         return True
     return job.sharing is SharingWish.OPPORTUNISTIC and live_placement(job) is None
+
+
+def sharers_of(jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs that `is_sharer` is true of, in their order. O(jobs), and fast: few are asked."""
+    opportunistic = SharingWish.OPPORTUNISTIC
+    return [
+        job
+        for job in jobs
+        if (job.sharing is opportunistic or ((placement := job.placement) is not None and placement.gpus))
+        and is_sharer(job)
+    ]
 
 
 def can_have_seats(job: Job) -> bool:

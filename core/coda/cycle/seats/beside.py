@@ -15,7 +15,7 @@ from coda.model.decision import Decision, Refusal, Start, WaitCode, WaitReason
 from coda.model.job import Job, JobId, SharingWish
 from coda.model.live_placement import is_waiting
 from coda.model.resources import Resources
-from coda.model.seats import can_have_seats, is_sharer
+from coda.model.seats import can_have_seats, is_sharer, sharers_of
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.sharing.config import SharingConfig
@@ -39,7 +39,7 @@ def with_sharers(
     anybody stops or gives cores back, or a wish for cores is postponed, nobody starts on seats: who waits for that may
     need what is free beside it, too. `world`: with everything in flight; `passing`: the part of it, by node name, for
     which nobody stops. O(jobs log jobs), and O(GPUs with seats) for each that waits."""
-    sharers = [job for job in world.jobs if is_sharer(job)]
+    sharers = sharers_of(world.jobs)
     waits_long, due_s = _autos(decision, world, config, now_s)
     if not sharers and not waits_long:
         return decision if due_s is None else replace(decision, wake_s=_earliest(decision.wake_s, due_s))

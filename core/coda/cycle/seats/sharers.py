@@ -9,7 +9,7 @@ from coda.model.capacity import withheld_shares
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
-from coda.model.seats import is_sharer, request_of_rank
+from coda.model.seats import is_sharer, request_of_rank, sharers_of
 from coda.model.world import World
 from coda.policy.arrays import RUNNING
 
@@ -35,7 +35,7 @@ def without_sharers(world: World, *, yielding: bool = True) -> World:
     """Return the world without opportunistic jobs, the same object if there are none.
 
     With `yielding`, what they hold counts as leaving, as far as they can be stopped now. O(jobs)."""
-    sharers = [job for job in world.jobs if is_sharer(job)]
+    sharers = sharers_of(world.jobs)
     if not sharers:
         return world
     used, leaving = dict(world.used), dict(world.leaving)
