@@ -97,7 +97,8 @@ MIRROR = {"kubernetes.io/config.mirror": "x"}
 
 def wide_role() -> Json:
     verbs = ["create", "update", "patch", "delete", "get"]
-    resources = ["pods", "pods/status", "pods/binding", "bindings", "pods/resize", "services", "nodes", "namespaces"]
+    resources = ["pods", "pods/status", "pods/binding", "bindings", "pods/resize"]
+    resources += [kind + of for kind in ("services", "nodes", "namespaces") for of in ("", "/status")]
     rules = [
         {"apiGroups": [""], "resources": [*resources, "configmaps"], "verbs": verbs},
         {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "replicasets"], "verbs": verbs},

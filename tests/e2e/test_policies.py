@@ -349,7 +349,10 @@ async def test_the_list_of_the_pools_nodes_is_the_operators(scene: Scene, accoun
 async def test_nodes_and_namespaces_carry_no_keys_that_nobody_gave_them(scene: Scene) -> None:
     for path, name, refused in (
         ("/api/v1/nodes/node-0001", "anything", True),
+        ("/api/v1/nodes/node-0001/status", "anything", True),
         ("/api/v1/namespaces/default", "anything", True),
+        ("/api/v1/namespaces/default/status", "anything", True),
+        ("/api/v1/namespaces/default/services/kubernetes/status", "anything", True),
         ("/api/v1/namespaces/default", "throttling", False),
     ):
         answer = await scene.asker.ask(WIDE_USER, "PATCH", path, {"metadata": {"labels": {key(name): "true"}}})

@@ -100,17 +100,17 @@ def refusals_of(
         finder.judge(gang_class, judging)
         shared[gang_class] = finder.shared_reason(gang_class)
     special = {*own} if promised is None else {*own, promised}
-    return tuple(
-        [
-            refusal
-            if queued.reason is shared[queued.gang_class]
-            and not queued.is_held
-            and not (special and queued.job.id in special)
-            and (refusal := queued.refusal) is not None
-            else finder.refusal(queued)
-            for queued in queued_jobs
-        ]
-    )
+    refusals: list[Refusal] = []
+    for queued in queued_jobs:  # tens of thousands: what is usual comes first
+        reason, refusal = shared[queued.gang_class], queued.refusal
+        has_own = queued.is_held or (special and queued.job.id in special)
+        if refusal is not None and queued.reason is reason and not has_own:
+            refusals.append(refusal)
+        elif has_own or index.queue.hold_of(queued.job.id) is not None:
+            refusals.append(finder.refusal(queued))
+        else:
+            refusals.append(finder.told(queued, reason))
+    return tuple(refusals)
 
 
 class _Lack(NamedTuple):
@@ -196,11 +196,9 @@ class _ReasonFinder:
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))
 
     def refusal(self, queued: QueuedJob) -> Refusal:
-        """Return the refusal with the job's own reason, or its class's; the same object while the reason stays."""
+        """Return the refusal of a job that may have a reason of its own; the same object while the reason stays."""
         job, verdict = queued.job, queued.gang_class.verdict
         hold = self._index.queue.hold_of(job.id)
-        if not queued.is_held and hold is None and job.id != self._promised and job.id not in self._own:
-            return self._told(queued, self.shared_reason(queued.gang_class))  # the usual case
         reason = verdict.reason
         assert reason is not None
         if not verdict.comes_first or reason.code is WaitCode.VIRTUAL_CLUSTER_FULL:  # what fills it may be given back
@@ -219,7 +217,7 @@ class _ReasonFinder:
             reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
         if (trouble := self._troubles.get(job.virtual_cluster)) is not None:
             reason = replace(reason, message=f"{reason.message}; {trouble}")
-        return self._told(queued, reason)
+        return self.told(queued, reason)
 
     def shared_reason(self, gang_class: GangClass) -> WaitReason:
         """Return the reason of the jobs of a class that have none of their own, with what is to be said besides.
@@ -230,7 +228,8 @@ class _ReasonFinder:
         trouble = self._troubles.get(gang_class.job.virtual_cluster)
         return verdict.with_texts(tuple([text for text in (note, trouble) if text is not None]))
 
-    def _told(self, queued: QueuedJob, reason: WaitReason) -> Refusal:
+    def told(self, queued: QueuedJob, reason: WaitReason) -> Refusal:
+        """Return the refusal with this reason; the same object while the reason stays."""
         refusal, before = queued.refusal, queued.reason
         if refusal is None or before is None or not self._is_same(before, reason):
             refusal = queued.refusal = Refusal(queued.job.id, queued.job.generation, reason)

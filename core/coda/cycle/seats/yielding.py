@@ -60,20 +60,21 @@ class _Taker:
 
 
 def _takers(decision: Decision, world: World, free: Mapping[str, Resources]) -> list[_Taker]:
-    """Everybody who takes capacity and has no pods there yet: by this decision, in its order, then by earlier ones."""
+    """Everybody who takes capacity and has no pods there yet, the newest first, then by id: as it will be once this
+    decision is committed."""
     job_by_id = {job.id: job for job in world.jobs}
     starts = [
         _Taker(
             job=start.job,
             shares={node: job_by_id[start.job].request * count for node, count in Counter(start.nodes).items()},
         )
-        for start in decision.starts
+        for start in sorted(decision.starts, key=lambda start: start.job)
     ]
     grants = [_Taker(job=one.job, shares=_growth(job_by_id[one.job], one.cores)) for one in decision.grants]
     held = [job for job in world.jobs if not is_sharer(job) and job.placement is not None]
     earlier = [
         _Taker(job=job.id, shares=shares, is_new=False)
-        for job in sorted(held, key=lambda job: (job.placement.committed_s if job.placement else 0.0, job.id))
+        for job in sorted(held, key=lambda job: (-job.placement.committed_s if job.placement else 0.0, job.id))
         if (shares := withheld_shares(job))
     ]
     wishes = [] if decision.stops else [job_by_id[job] for job in decision.postponed]
