@@ -42,7 +42,12 @@ class AuditedCluster(LocalCluster):
         policy, self.audit_log = folder / "audit-policy.json", folder / "audit.log"
         policy.write_text(json.dumps(_POLICY))
         server = self.part_by_name[API_SERVER]
-        more = (f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}", "--audit-log-mode=blocking")
+        more = (
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking",
+            "--audit-log-maxsize=100000",  # MB: `mark` is a place in one file
+        )
         self.part_by_name = {**self.part_by_name, API_SERVER: replace(server, argv=(*server.argv, *more))}
 
     def mark(self) -> int:
