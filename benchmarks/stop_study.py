@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-from coda_cli.trace_options import selection_from_options
 from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.results.statistics import mean, percentile
 from coda_sim.runs import RunOrder, run_with_log
-from coda_sim.traces import OnError
-from coda_sim.workload import WorkloadSource
+from rig.recorded import add_trace_options, source_from_options
 
 GANG = 8
 RUNS = (
@@ -31,32 +28,13 @@ RUNS = (
 def main() -> None:
     """Print one row of a Markdown table for each run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("cluster")
-    parser.add_argument("--keep", type=int, default=None)
-    parser.add_argument("--sample", type=int, nargs="+", default=[0])
-    parser.add_argument("--window", default=None)
-    parser.add_argument("--max-gpus", type=int, default=None)
+    add_trace_options(parser)
     parser.add_argument("--resumable", type=float, nargs="+", default=[0.0, 0.5, 1.0])
     options = parser.parse_args()
     print("| sample | resume | coda | wait: mean, p90 | JCT | gangs' wait: mean, p90 | lost GPU-h | moved, stopped |")
     print("|---|---|---|---|---|---|---|---|")
     for sample in options.sample:
-        source = WorkloadSource(
-            trace=options.trace,
-            on_error=OnError.SKIP,
-            selection=selection_from_options(
-                window=options.window,
-                gpu_jobs_only=False,
-                max_gpus_per_job=options.max_gpus,
-                keep=options.keep,
-                sample=sample,
-                limit=None,
-                compress=1.0,
-                max_duration=None,
-            ),
-            request_table=None,
-        )
+        source = source_from_options(options, sample)
         for resumable in options.resumable:
             for title, without in RUNS:
                 order = RunOrder(

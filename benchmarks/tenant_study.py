@@ -12,20 +12,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from coda.policy import PolicyConfig
 from coda.policy.config import FairShareConfig
 from coda.tenants import TenantTree
-from coda_cli.trace_options import selection_from_options
 from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.engine.log import JobEntry, RunLog
 from coda_sim.results.statistics import mean, percentile
 from coda_sim.runs import RunOrder, run_with_log, shape_of
-from coda_sim.traces import OnError
-from coda_sim.workload import WorkloadSource, load
+from coda_sim.workload import load
 from coda_sim.workload.tenant_tree import SHARES, tenants_of
+from rig.recorded import add_trace_options, source_from_options
 
 RUNS = (
     ("stops nobody", ("fair-share",), FairShareConfig()),
@@ -37,32 +35,13 @@ RUNS = (
 def main() -> None:
     """Print one row of a Markdown table for each run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("cluster")
-    parser.add_argument("--keep", type=int, default=None)
-    parser.add_argument("--sample", type=int, nargs="+", default=[0])
-    parser.add_argument("--window", default=None)
-    parser.add_argument("--max-gpus", type=int, default=None)
+    add_trace_options(parser)
     parser.add_argument("--resumable", type=float, nargs="+", default=[0.0, 1.0])
     options = parser.parse_args()
     print("| sample | resume | fair share | owed: mean, p90 wait; JCT | others: wait, JCT | lost GPU-h | stops |")
     print("|---|---|---|---|---|---|---|")
     for sample in options.sample:
-        source = WorkloadSource(
-            trace=options.trace,
-            on_error=OnError.SKIP,
-            selection=selection_from_options(
-                window=options.window,
-                gpu_jobs_only=False,
-                max_gpus_per_job=options.max_gpus,
-                keep=options.keep,
-                sample=sample,
-                limit=None,
-                compress=1.0,
-                max_duration=None,
-            ),
-            request_table=None,
-        )
+        source = source_from_options(options, sample)
         for resumable in options.resumable:
             owed: set[str] = set()
             for title, without, fair_share in RUNS:
