@@ -66,8 +66,8 @@ async def test_a_rank_killed_for_memory_asks_for_more_until_it_suffices(user: Cl
     assert (status["attempt"], status["failures"]) == (3, 2)
     assert status["grownMemory"] == {"request": "4096Mi", "limit": "12288Mi"}
     assert status["failure"]["reason"] == "CPU out of memory"
-    events = await user.list_pages("/api/v1/namespaces/default/events")
-    said = [event["message"] for event in events["items"] if event["involvedObject"]["name"] == "grows"]
+    events = await user.list_pages("/api/v1/namespaces/default/events", {"fieldSelector": "involvedObject.name=grows"})
+    said = [event["message"] for event in events["items"]]
     assert any("with 12 GiB of memory per rank instead of 9 GiB" in message for message in said), said
 
 

@@ -147,12 +147,19 @@ def _with_reason(line: Waiting, events: list[Item]) -> Waiting:
     said = [
         event
         for event in events
-        if event["reason"] in _CODES
+        if event.get("reason") in _CODES
         and event["metadata"]["namespace"] == namespace
-        and f"{event['involvedObject']['kind']}/{event['involvedObject']['name']}" in line.known_as
+        and _subject_of(event) in line.known_as
     ]
     last = max(said, key=lambda event: str(event.get("eventTime") or ""), default=None)
     if last is None:
         return replace(line, wants=wants)
-    message = str(last["message"]).removeprefix("waits: ").partition(" (pods ")[0]  # how many, the pods say better
+    sentence = str(last.get("message", "")).removeprefix("waits: ")
+    message = sentence.partition(" (pods ")[0]  # how many, the pods say better
     return replace(line, wants=wants, code=last["reason"], message=message)
+
+
+def _subject_of(event: Item) -> str:
+    """Kind and name of what the event is about; users write events too, and the API server asks for neither."""
+    about = event["involvedObject"]
+    return f"{about.get('kind')}/{about.get('name')}"

@@ -150,12 +150,12 @@ class CpuJobOwner:
 
     def on_event(self, _old: Json | None, new: Json | None) -> None:
         """Listen to a `WatchCache` of the extender's Events: why a CPU job waits."""
-        if new is None or new["reason"] not in _CODES or new["involvedObject"]["kind"] != "Job":
+        if new is None or new.get("reason") not in _CODES or new["involvedObject"].get("kind") != "Job":
             return
-        owned = self._owned.get(new["involvedObject"]["name"])
+        owned = self._owned.get(new["involvedObject"].get("name", ""))
         if owned is None:
             return
-        said = WaitRecord(code=new["reason"], message=new["message"], seen_s=self._now())
+        said = WaitRecord(code=new["reason"], message=new.get("message", ""), seen_s=self._now())
         if all((one.code, one.message) != (said.code, said.message) for one in owned.reasons):
             owned.reasons = (*owned.reasons, said)
             self._show(owned)

@@ -86,6 +86,18 @@ def test_a_line_has_the_last_reason_that_the_planner_gave_for_any_of_its_pods() 
     assert (line.code, line.message) == ("InsufficientCPU", "too full")
 
 
+def test_an_event_that_says_nothing_of_anything_hides_no_reason() -> None:
+    """As the API server stores an Event of which a user gave the namespace and the reporter only."""
+    empty: Json = {"metadata": {"namespace": "default", "name": "x"}, "involvedObject": {}, "eventTime": None}
+    nameless = empty | {"reason": "NeverFits", "involvedObject": {"kind": "Job", "namespace": "default"}}
+    said = event("Job", "a", "InsufficientCPU", "too full")
+    (line,) = queue_of([], [gated("a-1", "a")], [empty, nameless, said])
+    assert (line.code, line.message) == ("InsufficientCPU", "too full")
+    del said["message"]
+    (line,) = queue_of([], [gated("a-1", "a")], [empty, nameless, said])
+    assert (line.code, line.message) == ("InsufficientCPU", "")
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [

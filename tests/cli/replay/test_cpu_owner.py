@@ -120,6 +120,8 @@ async def test_a_job_says_why_it_waits_by_the_events_on_it() -> None:
         await owner.create_pods(job)
         owner.on_pod(None, seen(await pods.pod("c1-0-1")))
         about = {"kind": "Job", "name": "c1"}
+        for of_a_user in ({}, {"reason": "NeverFits"}, {"reason": "NeverFits", "involvedObject": {"kind": "Job"}}):
+            owner.on_event(None, {"involvedObject": {}} | of_a_user)
         for reason in ("InsufficientCPU", "InsufficientCPU", "Reclaimed"):
             owner.on_event(None, {"reason": reason, "message": "too few", "involvedObject": about})
     assert [one.code for one in follower.by_name["c1"].reasons] == ["InsufficientCPU"]
