@@ -10,8 +10,8 @@ from coda.model.consistency import check
 from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
 from coda.model.job import SharingWish, StopCause, StopOrder
-from coda.model.seats import as_sharer, seat_name
-from coda.model.world import ArrayQuota, Quota, VirtualCluster
+from coda.model.seats import SHARING, as_sharer, seat_name
+from coda.model.world import ArrayQuota, GpuUse, Quota, VirtualCluster
 from coda.placements import placement_from_start
 from coda.policy import PolicyConfig
 
@@ -128,7 +128,26 @@ def running(job: Job, *nodes: str) -> Job:
 def seat_node(name: str, *, gpus: int = 1, seats: int = 4, gpu_gib: int | None = 80, cores: float = 48) -> Node:
     """A node that offers so many seats on each of its GPUs, which have so much memory (None: nobody says)."""
     labels = {} if gpu_gib is None else {"nvidia.com/gpu.memory": str(gpu_gib * 1024)}
-    return node(name, gpus=gpus, cores=cores, labels=labels, other={seat_name(number): seats for number in range(gpus)})
+    seats_by_gpu = {seat_name(number): seats for number in range(gpus)}
+    return node(name, gpus=gpus, cores=cores, labels=labels, other=seats_by_gpu | {SHARING: 128})
+
+
+def joinable(one: Job, *nodes: str) -> Job:
+    """The job with whole GPUs, running on these nodes; its pods bring the files with which it may be joined."""
+    on_nodes = running(one, *nodes)
+    assert on_nodes.placement is not None
+    return replace(on_nodes, placement=replace(on_nodes.placement, joinable=True))
+
+
+def gpu_of(one: Job, index: int, *, rank: int = 0, duty: float | None = 0.4, gib: int | None = 20) -> GpuUse:
+    """What an agent says of a GPU that a rank of the job has whole."""
+    peak = None if gib is None else gib * GIB
+    return GpuUse(index=index, is_taken=True, job=one.id, attempt=one.attempt, rank=rank, duty=duty, peak_bytes=peak)
+
+
+def gpu_of_nobody(index: int) -> GpuUse:
+    """What an agent says of a GPU that nobody has whole."""
+    return GpuUse(index=index, is_taken=False)
 
 
 def opportunistic(one: Job, *, gpu_gib: float = 0, wish: SharingWish = SharingWish.OPPORTUNISTIC) -> Job:
@@ -163,6 +182,7 @@ def world(
     virtual_clusters: Iterable[VirtualCluster] = (),
     array_quotas: Iterable[ArrayQuota] = (),
     reclaimed: Mapping[str, float] | None = None,
+    gpu_uses: Mapping[str, tuple[GpuUse, ...]] | None = None,
 ) -> World:
     """A checked world: `used` is what the bound ranks of the jobs take, and `foreign` pods besides."""
     jobs = tuple(jobs)
@@ -185,6 +205,7 @@ def world(
         array_quotas=tuple(array_quotas),
         weights=weights or {},
         reclaimed=reclaimed or {},
+        gpu_uses=gpu_uses or {},
     )
     check(snapshot)
     return snapshot

@@ -25,21 +25,23 @@ from coda_kube.cpu_jobs import CpuJobs
 from coda_kube.gang_pods import GangPods, LeftRanks
 from coda_kube.job_assumptions import JobAssumptions
 from coda_kube.local_times import LocalTimes
+from coda_kube.node_gpus import NodeGpus
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import (
     Owner,
     Pod,
     id_of,
+    is_settled,
     job_from_json,
     node_from_json,
     pod_from_json,
-    quota_from_json,
     unreadable_job,
     with_ranks,
 )
 from coda_kube.quotas.array_quotas import array_quota_from_json
 from coda_kube.quotas.array_sums import ArraySums
+from coda_kube.quotas.resource_quotas import quota_from_json
 from coda_kube.quotas.virtual_clusters import VirtualClusters
 from coda_kube.stopped_attempts import StoppedAttempts
 
@@ -48,14 +50,7 @@ log = logging.getLogger(__name__)
 _KEPT: Final = (Part.NODES, Part.USED, Part.JOBS, Part.QUOTAS, Part.TENANTS, Part.ARRAYS)
 """The parts of a planner's snapshot that are kept here and not found when asked for."""
 
-_FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 _STARTING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
-
-
-def is_settled(job: Json) -> bool:
-    """True for a finished TrainingJob of which nothing is to be written any more: jobs stay for weeks."""
-    status = job.get("status") or {}
-    return status.get("phase") in _FINISHED and not status.get("pending")
 
 
 class ClusterState:
@@ -91,6 +86,7 @@ class ClusterState:
         self.cpu_jobs = CpuJobs(now_s)
         self.tenants = VirtualClusters()
         self.arrays = ArraySums()
+        self.gpus = NodeGpus(self.pod_by_uid)
         self._stopped = StoppedAttempts(clock, now_s)
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self._assumptions = JobAssumptions()
@@ -113,6 +109,7 @@ class ClusterState:
                 self.cpu_jobs.renew(after)
             return
         self._stopped.note_pod(before, after)
+        self.gpus.note_pods(before, after)
         self._add_use(before, -1)
         self._add_use(after, +1)
         self.gang_pods.set(before, None)
@@ -145,6 +142,10 @@ class ClusterState:
     def on_batch_job(self, old: Json | None, new: Json | None) -> None:
         """A Job came, changed or went: its pods may, or may not, have cores that they must give back."""
         self.read_jobs(self.cpu_jobs.note_batch_job(old, new))
+
+    def on_node_profile(self, old: Json | None, new: Json | None) -> None:
+        """A NodeProfile came, changed or went: who has which GPU whole."""
+        self.version += self.gpus.note_profile(key_of(new or old or {}), new)
 
     def on_quota(self, old: Json | None, new: Json | None) -> None:
         """A ResourceQuota came, changed or went."""
@@ -204,9 +205,7 @@ class ClusterState:
 
     def read_jobs(self, jobs: Iterable[JobId]) -> None:
         """Read these jobs again."""
-        for job in jobs:
-            if self._read_job(job):
-                self.version += 1
+        self.version += sum([self._read_job(job) for job in jobs])
 
     def set_evicted(self, job: JobId, *, is_evicted: bool) -> None:
         """Count a CPU job as stopped from now on, or no longer."""
@@ -287,6 +286,7 @@ class ClusterState:
             quotas=tuple(self._values_by_part[Part.QUOTAS].values()),
             virtual_clusters=tuple(self.tenants.by_name().values()),
             array_quotas=tuple(self._values_by_part[Part.ARRAYS].values()),
+            gpu_uses=self.gpus.uses(),
         )
 
     def leaving(self) -> dict[str, Resources]:

@@ -68,7 +68,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.request.priority status.request.quota status.request.resources status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
-        status.servedSeconds status.sharing.class status.sharing.expectedSpeed status.startTime status.stopDeadline
+        status.servedSeconds status.sharing.beside status.sharing.class status.sharing.expectedSpeed
+        status.startTime status.stopDeadline
         status.succeededRanks status.trial.attempt status.trial.message status.trial.outcome status.trial.seconds
         status.trial.since status.tuning.answer.coresPerReplica
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt

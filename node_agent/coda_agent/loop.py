@@ -23,7 +23,16 @@ from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
 from coda_agent.node import Node
 from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_stop
-from coda_agent.report import LastWindow, Metrics, ProfileWriter, XidRecord, events_json, profile_status
+from coda_agent.report import (
+    GpuUse,
+    GpuUses,
+    LastWindow,
+    Metrics,
+    ProfileWriter,
+    XidRecord,
+    events_json,
+    profile_status,
+)
 from coda_agent.seats import Seats
 from coda_agent.sensor import Senses
 from coda_agent.settings import Settings
@@ -89,6 +98,7 @@ class Loop:
         shares = settings.sharing and not node.reads_only
         self._sharing = SharedGpus.from_settings(settings) if shares else None
         self._seats = Seats(settings, node.state_dir) if shares else None
+        self._gpu_uses = GpuUses()
         self._stops = StopTeller()
         self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
@@ -156,13 +166,14 @@ class Loop:
         if self._sharing is not None:
             problems += self._sharing.round(senses, local)
         numbers: Mapping[str, int] = {}
+        uses: Mapping[str, GpuUse] = {}
         if self._seats is not None:
             problems += self._seats.round(senses.gpus.readings, senses.grants if senses.are_grants_known else None)
-            numbers = self._seats.number_by_gpu
+            numbers, uses = self._seats.number_by_gpu, self._gpu_uses.see(senses)
         self._log_problems(problems)
         if self._xids.see(senses):
             await self._on_node(self._xids.store)
-        self._profile_writer.write_profile(senses, self._tuner.reports, self._xids.entries, numbers)
+        self._profile_writer.write_profile(senses, self._tuner.reports, self._xids.entries, numbers, uses)
 
         # 5. Keep the window for the next scrape.
         self._metrics.show(

@@ -79,6 +79,7 @@ async def _serve(settings: Settings, client: Client, lease_client: Client) -> No
         in_flight_limit_s=settings.in_flight_limit_s,
         gather_s=settings.gather_s,
         priorities=settings.priorities(),
+        shares_gpus=settings.sharing,
     )
     metrics.registry.register(CacheMetrics(cluster.caches))
     metrics.registry.register(UseMetrics(cluster))

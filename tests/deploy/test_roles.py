@@ -41,6 +41,7 @@ GRANTED = {
         "trainingjobs/status": "patch",
         "virtualclusters": "list watch",
         "arrayquotas": "list watch",
+        "nodeprofiles": "list watch",
         "virtualclusters/status": "patch",
         "arrayquotas/status": "patch",
         "pods": "list patch watch",

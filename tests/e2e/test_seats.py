@@ -137,7 +137,7 @@ async def test_an_auto_job_that_resumes_leaves_its_seat_once_a_gpu_may_be_its_ow
         (pod,) = [pod for pod in await pods_of(admin, auto) if not pod["metadata"].get("deletionTimestamp")]
         assert asks(pod) == {"nvidia.com/gpu": "1"}
         assert (upgraded["status"]["failures"], upgraded["status"]["lastStop"]["cause"]) == (0, "Upgrade")
-        assert "sharing" not in upgraded["status"]
+        assert upgraded["status"]["sharing"] == {"class": "Guaranteed"}
     finally:
         await admin.delete(f"{TENANTS}/poor")
 

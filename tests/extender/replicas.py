@@ -95,7 +95,8 @@ async def replica(
         return InProcess(settings.policy)
 
     metrics = Metrics()
-    cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s, clock=clock)
+    shares_gpus = policy is not None and policy.shares_gpus
+    cluster = ExtenderCluster(api, in_flight_limit_s=30.0, settle_s=settle_s, clock=clock, shares_gpus=shares_gpus)
     elector = Elector(wire or api, "coda-system", "coda-planner", name, lease)
     label = LeaderLabel(api, "coda-system" if pod else None, pod)
     settings = PlannerConfig(policy=policy or PolicyConfig(), scheduler_names=("coda",), **config)

@@ -36,7 +36,8 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.NO_SEATS: "set serviceClass to Guaranteed, or ask for agents that offer seats",
         WaitCode.SEATS_TAKEN: "wait until an opportunistic job ends, or set serviceClass to Auto or Guaranteed",
         WaitCode.GPU_MEMORY_TAKEN: "say in gpuMemory what a rank needs, or wait until one of those on its GPUs ends",
-        WaitCode.GPUS_NOT_KNOWN: "wait until a node has no whole GPU in use, or set serviceClass to Auto or Guaranteed",
+        WaitCode.GPUS_NOT_KNOWN: "wait a few minutes until the agents have measured these jobs, or set serviceClass to "
+        "Auto or Guaranteed",
         WaitCode.GPUS_TOO_BUSY: "wait until one of those on its GPUs ends",
         WaitCode.RECLAIM_DELAYED: "nothing to do: it starts by itself at the time that the reason says",
     }

@@ -49,10 +49,17 @@ def _of_one_on_seats(job: Json, seats: set[tuple[str, int]], others: tuple[Json,
     yield f"It is opportunistic: it has {counted(len(seats), 'seat')}, on {where}. No quota is charged for it."
     beside = sorted(_name(other) for other in others if _seats(other) & seats)
     yield f"It shares these with {listed(beside)}." if beside else "No other opportunistic job is there."
+    sharing = (job.get("status") or {}).get("sharing") or {}
+    owners = list(sharing.get("beside") or ())
+    if owners:
+        yield (
+            f"When it started, {listed(owners)} had these GPUs for {'their' if len(owners) > 1 else 'its'} own: it is "
+            "slowed down for that."
+        )
     whole = sorted(_name(other) for other in others if not _seats(other) and set(_nodes(other)) & {n for n, _ in seats})
-    if whole:
-        yield f"On these nodes {listed(whole)} have GPUs of their own, perhaps the same ones: they go first."
-    speed = ((job.get("status") or {}).get("sharing") or {}).get("expectedSpeed")
+    if unsure := [name for name in whole if name not in owners]:
+        yield f"On these nodes {listed(unsure)} have GPUs of their own, perhaps the same ones: they go first."
+    speed = sharing.get("expectedSpeed")
     if speed is not None:
         yield f"When it started, it was expected to run at {float(speed):.0%} of its speed alone."
     yield "It is the first to stop when another job needs what it holds."

@@ -12,7 +12,7 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide, decide_around
 from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
-from coda.cycle.seats import with_sharers, with_upgrade, without_sharers
+from coda.cycle.seats import with_joinable, with_sharers, with_upgrade, without_sharers
 from coda.history.ended_runs import EndedRuns
 from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
@@ -83,6 +83,8 @@ def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: CycleCache) 
         lambda world: _run(replace(snapshot, world=world), config, PlannerCache(), PromiseBook()),
     )
     result, later = _with_reservation(snapshot, config, result, cache)
+    if config.shares_gpus and result.decision.starts:
+        result = replace(result, decision=with_joinable(result.decision, snapshot.world))
     found = tuple([each for each in (fault, later) if each is not None])
     if not apart.jobs and not found:
         return result

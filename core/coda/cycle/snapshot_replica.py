@@ -27,6 +27,7 @@ class Part(Enum):
     TENANTS = auto()  # virtual clusters, by name
     ARRAYS = auto()  # array quotas, by name
     FOREIGN = auto()  # pods in flight, by uid
+    GPUS = auto()  # who has which GPU whole, by name of the node
     RECLAIMED = auto()  # when CPU jobs were evicted lately, by uid
 
 
@@ -76,6 +77,7 @@ class SnapshotReplica:
             virtual_clusters=tuple(values[Part.TENANTS].values()),
             array_quotas=tuple(values[Part.ARRAYS].values()),
             reclaimed=values[Part.RECLAIMED],
+            gpu_uses=values[Part.GPUS],
         )
         return CycleSnapshot(world=world, foreign=tuple(values[Part.FOREIGN].values()), epoch=epoch, now_s=now_s)
 

@@ -42,7 +42,7 @@ class WaitCode(Enum):
     NO_SEATS = "NoSeats"  # no node that accepts it offers seats
     SEATS_TAKEN = "SeatsTaken"  # every seat that it could have is taken
     GPU_MEMORY_TAKEN = "GPUMemoryTaken"  # beside those that share a GPU, its memory would not do
-    GPUS_NOT_KNOWN = "GPUsNotKnown"  # nobody can say which GPUs of the nodes are whole for others
+    GPUS_NOT_KNOWN = "GPUsNotKnown"  # they belong to jobs that cannot be joined yet, or nobody can say whose they are
     GPUS_TOO_BUSY = "GPUsTooBusy"  # beside those that share a GPU, it would be too slow
     RECLAIM_DELAYED = "ReclaimDelayed"  # what it needs was lent, and is given back at a known time
 
@@ -104,6 +104,8 @@ class Start:
     borrows: bool = False  # part of the capacity belongs to another array, which may take it back
     gpus: tuple[int, ...] = ()  # `gpus[rank]`: the GPU of its node on which it gets a seat; empty: GPUs of its own
     speed: float = 1.0  # expected of a job on seats, relative to alone
+    beside: tuple[JobId, ...] = ()  # of a job on seats: the jobs that have these GPUs whole
+    joinable: bool = False  # with whole GPUs: its pods bring what they need to be protected from jobs on seats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

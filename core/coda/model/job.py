@@ -166,6 +166,7 @@ class Placement:
     bind_deadline_s: float
     borrows: bool = False  # as `Start.borrows`
     gpus: tuple[int, ...] = ()  # of each rank, the GPU of its node on which it has a seat; empty: GPUs of its own
+    joinable: bool = False  # as `Start.joinable`
     answer: WishAnswer | None = None  # to the last wish of this attempt
     stop: StopOrder | None = None  # if set, the placement is no longer live, and its pods end after the notice
 
@@ -221,6 +222,7 @@ class Job:
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not
     tunable: bool = False  # a GPU job whose cores are Coda's to choose, and can be changed as it runs
+    searching: bool = False  # its cores are being looked for: a neighbour on its GPUs would spoil what is measured
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
     user: str = ""

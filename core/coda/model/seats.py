@@ -16,6 +16,10 @@ from coda.model.resources import Resources
 SEAT: Final = "coda.scheduler/gpu-"
 """Begins the names of seats, in `Resources.other`; the index of the GPU follows."""
 
+SHARING: Final = "coda.scheduler/sharing"
+"""The resource of a pod that has a GPU whole and may be joined: with it come the files by which it says how fast it is.
+No GPU comes with it."""
+
 WHOLE_GPUS: Final = "requests.nvidia.com/gpu"
 """The key of a ResourceQuota that no seat counts for."""
 
@@ -109,7 +113,9 @@ def seated_ranks(job: Job) -> Iterator[tuple[int, str, int]]:
 
 
 def request_of_rank(job: Job, placement: Placement, rank: int) -> Resources:
-    """Return what the pod of a rank asks for under this placement of the job: with its seat, if it has one."""
+    """Return what the pod of a rank asks for under this placement of the job: with its seat, or `SHARING`."""
+    if placement.joinable:
+        return job.request + Resources(other={SHARING: 1})
     if not 0 <= rank < len(placement.gpus):
         return job.request
     return job.request + Resources(other={seat_name(placement.gpus[rank]): 1})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coda.model.constraints import Taint
-from coda.model.job import Job
+from coda.model.job import Job, JobId
 from coda.model.resources import Resources
 
 
@@ -62,12 +62,31 @@ class VirtualCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """What the agent of a node says of one GPU that offers seats; None: not known.
+
+    `is_taken`: a pod that is there has it whole. `job`, `attempt` and `rank` say which, if it is a training job's.
+    `duty`: the share of the time in which it was busy, while that pod was alone on it; `peak_bytes`: the most memory
+    that the pod was seen to have there."""
+
+    index: int
+    is_taken: bool
+    job: JobId | None = None
+    attempt: int = 0
+    rank: int = 0
+    duty: float | None = None
+    peak_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """A snapshot of the cluster. `capacity` and `live_placement` answer questions about it; `consistency` checks it.
 
     `used`: by node name, what its bound pods ask for that have not ended (terminating ones too), foreign and ours.
     `leaving`: the part of `used` that ordered stops will free.
     `in_flight`: by node name, what foreign pods may take that passed the filter and are not bound yet.
+    `gpu_uses`: by node name, the GPUs of which the node's agent says who has them whole.
     `reclaimed`: when borrowers were told to give their cores back, by any unique key; the last minute is enough."""
 
     nodes: tuple[Node, ...]
@@ -80,3 +99,4 @@ class World:
     weights: Mapping[str, float] = field(default_factory=dict)  # by user, for fair shares, above 0; 1 for all others
     array_quotas: tuple[ArrayQuota, ...] = ()
     reclaimed: Mapping[str, float] = field(default_factory=dict)
+    gpu_uses: Mapping[str, tuple[GpuUse, ...]] = field(default_factory=dict)

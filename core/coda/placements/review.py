@@ -172,6 +172,7 @@ def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float
         bind_deadline_s=now_s + config.bind_time_s(len(start.nodes)),
         borrows=start.borrows,
         gpus=start.gpus,
+        joinable=start.joinable,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, PlacementState, Resources
 from coda.model.constraints import Taint
 from coda.model.job import LocalityStep, SharingWish, StopCause, StopOrder
-from coda.model.world import Quota
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
     GROUP,
@@ -42,7 +41,13 @@ from coda_kube.objects.pods.stops import saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.trial_spec import spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
-from coda_kube.objects.tuning_status import answer_from_json, is_tuned_now, resize_from_json, wish_from_json
+from coda_kube.objects.tuning_status import (
+    answer_from_json,
+    is_searching_now,
+    is_tuned_now,
+    resize_from_json,
+    wish_from_json,
+)
 
 Item = Mapping[str, Any]
 
@@ -52,6 +57,7 @@ AUTO: Final = "auto"
 ENDED: Final = ("Succeeded", "Failed")
 """The phases of pods that use no capacity any more."""
 
+_FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 _STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED})
 
 Owner = tuple[JobId, str]
@@ -183,25 +189,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-def quota_from_json(item: Item) -> Quota | None:
-    """Read a ResourceQuota; None for a scoped one: only the API server knows its pods (its 403 then rolls back)."""
-    spec, status = item.get("spec") or {}, item.get("status") or {}
-    if spec.get("scopes") or spec.get("scopeSelector"):
-        return None
-    return Quota(
-        namespace=item["metadata"]["namespace"],
-        name=item["metadata"]["name"],
-        hard=_milli_by_key(spec.get("hard")),
-        used=_milli_by_key(status.get("used")),
-    )
-
-
-def _milli_by_key(quantities: Item | None) -> dict[str, int]:
-    """A key whose amount cannot be read is left out: the API server alone judges it then."""
-    readable = readable_quantities(quantities or {})
-    return {key: max(0, milli_from_quantity(text)) for key, text in readable.items()}
-
-
 def placement_from_json(status: Item) -> Placement | None:
     """`status.placement` of a TrainingJob."""
     placement = status.get("placement")
@@ -219,6 +206,7 @@ def placement_from_json(status: Item) -> Placement | None:
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
         borrows=bool(placement.get("borrows")),
         gpus=tuple(placement.get("gpus") or ()),
+        joinable=(status.get("sharing") or {}).get("class") == SharingWish.GUARANTEED.value,
         answer=answer_from_json(placement),
         stop=stop_from_json(placement.get("stop")),
     )
@@ -258,6 +246,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         placement=placement_from_json(status),
         wish=wish_from_json(status, attempt=attempt) if is_auto else None,
         tunable=is_auto and is_tuned_now(status, attempt=attempt),
+        searching=is_auto and is_searching_now(status, attempt=attempt),
         resized=resized,
         user=user_from_json(metadata),
         returned=bool(status.get("returned")),
@@ -338,6 +327,12 @@ def unreadable_job(item: Item, error: Exception) -> Job | None:
         request=Resources(pods=1),
         unreadable=f"Coda cannot read the job ({said}): submit it again; the other jobs are not affected",
     )
+
+
+def is_settled(job: Item) -> bool:
+    """True for a finished TrainingJob of which nothing is to be written any more: jobs stay for weeks."""
+    status = job.get("status") or {}
+    return status.get("phase") in _FINISHED and not status.get("pending")
 
 
 def _phase(metadata: Item, spec: Item, status: Item) -> Phase:

@@ -22,6 +22,7 @@ from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 Item = Mapping[str, Any]
 
 _GRANTED, _REFUSED = "Granted", "Refused"
+_SEARCHING = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING))
 _TUNED_NOW = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING, TuningPhase.TUNED))
 
 
@@ -78,6 +79,12 @@ def is_tuned_now(status: Item, *, attempt: int) -> bool:
     if not tuning:
         return False
     return tuning.get("attempt") == attempt and tuning.get("phase") in _TUNED_NOW
+
+
+def is_searching_now(status: Item, *, attempt: int) -> bool:
+    """True while the cores of this attempt are being looked for."""
+    tuning = status.get("tuning") or {}
+    return tuning.get("attempt") == attempt and tuning.get("phase") in _SEARCHING
 
 
 def answer_json(answer: WishAnswer) -> Json:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from coda.history.delay_causes import delay_cause
 from coda.model import JobId, Placement
-from coda.model.decision import Refusal, Start
+from coda.model.decision import Refusal, Start, name_for
 from coda.sharing.job_classes import SharingClass
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, KIND
 from coda_kube.objects.pods.stops import stop_json
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import answer_json
+
+MOST_BESIDE: Final = 16
+"""Jobs that `status.sharing` names at most."""
 
 
 def job_path(job: JobId | str, *, status: bool = False) -> str:
@@ -57,14 +60,21 @@ def placement_json(placement: Placement) -> Json:
 
 
 def sharing_json(start: Start) -> Json:
-    """Return `status.sharing` of a job that starts on seats."""
-    return {"class": SharingClass.OPPORTUNISTIC.value, "expectedSpeed": round(start.speed, 3)}
+    """Return `status.sharing` of a job that starts on seats, or may be joined; empty for others."""
+    if start.joinable:
+        return {"class": SharingClass.GUARANTEED.value}
+    if not start.gpus:
+        return {}
+    namespace = start.job.split("/", 1)[0]
+    beside = list(dict.fromkeys([name_for(namespace, job) for job in start.beside]))[:MOST_BESIDE]
+    said: Json = {"class": SharingClass.OPPORTUNISTIC.value, "expectedSpeed": round(start.speed, 3)}
+    return said | ({"beside": beside} if beside else {})
 
 
 def with_sharing(placement: Placement, status: Mapping[str, Any]) -> Json:
-    """Return the extender's part of a status with this placement; `status.sharing` stays as long as it has seats."""
+    """Return the extender's part of a status with this placement; `status.sharing` stays as long as it shares."""
     body: Json = {"placement": placement_json(placement)}
-    if placement.gpus and "sharing" in status:
+    if (placement.gpus or placement.joinable) and "sharing" in status:
         body["sharing"] = status["sharing"]
     return body
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coda.cycle.seats.board import MEMORY_LABEL
 from coda.errors import InvalidInput
-from coda.model.seats import seat_name
+from coda.model.seats import SHARING, seat_name
 from coda_kube.objects import names
 from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds, whole_from_quantity
 from coda_lab.kubelets.pods.statuses import HOST_ADDRESS
@@ -43,7 +43,7 @@ class NodeSpec:
     @property
     def allocatable(self) -> Mapping[str, str]:
         """All its resources, as quantities."""
-        seats = {seat_name(gpu): str(self.seats) for gpu in range(self.gpus)} if self.seats else {}
+        seats = {seat_name(gpu): str(self.seats) for gpu in range(self.gpus)} | {SHARING: "128"} if self.seats else {}
         return seats | {
             "cpu": str(self.cpus),
             "memory": self.memory,

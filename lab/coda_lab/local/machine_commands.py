@@ -52,4 +52,17 @@ def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, s
         "CODA_SETTLE_S": f"{SETTLE_SHARE * spec.agent_window_s:g}",
         "CODA_CONTENTION_WINDOW_S": f"{min(MOST_ROUND_S, spec.agent_window_s / SAMPLES_PER_WINDOW):g}",
         STATE_VARIABLE: str(places.nvml_state),
+        **(_sharing_environ(places) if spec.seats else {}),
+    }
+
+
+def _sharing_environ(places: MachinePlaces) -> dict[str, str]:
+    """For an agent that shares GPUs. Its paths are short, because sockets are there.
+
+    No kubelet looks for its seats: the simulated one offers them by itself."""
+    return {
+        "CODA_SHARING": "true",
+        "CODA_SHARING_SOCKET": f"{places.node}/agent/agent.sock",
+        "CODA_SHARING_FRAMEWORK": f"{places.node}/framework",
+        "CODA_DEVICE_PLUGINS": f"{places.node}/plugins",
     }

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from coda_agent.bandwidth.peak import PeakSource
 from coda_agent.gpus import GpuReading, Link
 from coda_agent.modes import TuneMode
+from coda_agent.report.gpu_uses import GpuUse
 from coda_agent.report.xid_record import XidEntry, xids_json
 from coda_agent.resctrl import Abilities, Unit
 from coda_agent.throttling import ThrottleInForce
@@ -18,6 +19,7 @@ from coda_kube.objects.names import API_VERSION, NODE_PROFILE
 from coda_kube.objects.quantities import time_from_seconds
 
 MOST_LACKS = 64
+MOST_PODS = 16
 CONTROLS: Mapping[Unit, str] = {
     Unit.PERCENT: "Percent",
     Unit.MIB_PER_S: "MiBPerSecond",
@@ -45,6 +47,7 @@ class NodeProfile:
     limits_cores: bool
     gpus: Sequence[GpuReading]
     number_by_gpu: Mapping[str, int]  # of the resource of its seats, by UUID; empty: no GPU is shared here
+    use_by_gpu: Mapping[str, GpuUse]  # by UUID
     links: Sequence[Link]
     throttles: Sequence[ThrottleInForce]
     lacks: Sequence[str]
@@ -63,7 +66,7 @@ def profile_json(profile: NodeProfile) -> Json:
         "gpuCount": len(profile.gpus),
         "lacks": list(profile.lacks[:MOST_LACKS]),
         "sockets": [_socket_json(socket) for socket in profile.sockets],
-        "gpus": [_gpu_json(reading, profile.number_by_gpu) for reading in profile.gpus],
+        "gpus": [_gpu_json(reading, profile) for reading in profile.gpus],
         "links": [_link_json(link) for link in profile.links],
         "bandwidth": _bandwidth_json(profile),
         "watchesXids": profile.watches_xids,
@@ -115,7 +118,7 @@ def _socket_json(socket: SocketProfile) -> Json:
     return found
 
 
-def _gpu_json(reading: GpuReading, number_by_gpu: Mapping[str, int]) -> Json:
+def _gpu_json(reading: GpuReading, profile: NodeProfile) -> Json:
     gpu = reading.gpu
     found: Json = {
         "uuid": gpu.uuid,
@@ -125,9 +128,18 @@ def _gpu_json(reading: GpuReading, number_by_gpu: Mapping[str, int]) -> Json:
         "mig": gpu.mig,
         "health": reading.health.value,
     }
-    if (index := number_by_gpu.get(gpu.uuid)) is not None:
+    if (index := profile.number_by_gpu.get(gpu.uuid)) is not None:
         found["index"] = index
+        found |= _use_json(profile.use_by_gpu.get(gpu.uuid))
     return found if gpu.memory_bytes is None else {**found, "memoryBytes": gpu.memory_bytes}
+
+
+def _use_json(use: GpuUse | None) -> Json:
+    if use is None:
+        return {}
+    amounts = {"utilization": use.utilization, "peakMemoryBytes": use.peak_bytes}
+    told = {name: amount for name, amount in amounts.items() if amount is not None}
+    return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told}
 
 
 def _link_json(link: Link) -> Json:

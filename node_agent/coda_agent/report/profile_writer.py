@@ -14,6 +14,7 @@ from coda_agent.cluster import AgentCaches, BackgroundWrites, ranks_json
 from coda_agent.gpus import Health, LibraryState
 from coda_agent.modes import TuneMode
 from coda_agent.node import Node
+from coda_agent.report.gpu_uses import GpuUse
 from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
 from coda_agent.report.xid_record import XidEntry, xids_json
 from coda_agent.sensor import Senses
@@ -54,6 +55,7 @@ class ProfileWriter:
         reports: Sequence[RankReport] = (),
         xids: Sequence[XidEntry] = (),
         number_by_gpu: Mapping[str, int] | None = None,
+        use_by_gpu: Mapping[str, GpuUse] | None = None,
     ) -> None:
         """Start writing the profile if it changed or is an hour old, at most once a minute.
 
@@ -76,7 +78,7 @@ class ProfileWriter:
             or not self._writes.may_begin("profile")
         ):
             return
-        status = profile_status(self._node, senses, self._tune, xids, number_by_gpu)
+        status = profile_status(self._node, senses, self._tune, xids, number_by_gpu, use_by_gpu)
         status |= {"ranks": ranks} if ranks else {}
         if status == self._written_status and not status["throttles"] and now_s - self._written_at_s < LONGEST_S:
             return
@@ -116,8 +118,11 @@ def profile_status(
     tune: TuneMode,
     xids: Sequence[XidEntry] = (),
     number_by_gpu: Mapping[str, int] | None = None,
+    use_by_gpu: Mapping[str, GpuUse] | None = None,
 ) -> Json:
-    """Return `status` of the NodeProfile, without its time. `number_by_gpu`: of its seats' resource, by UUID."""
+    """Return `status` of the NodeProfile, without its time.
+
+    By UUID, where GPUs are shared: `number_by_gpu` of its seats' resource, `use_by_gpu` by whom it is had whole."""
     return profile_json(
         NodeProfile(
             cores=node.topology.cores,
@@ -134,6 +139,7 @@ def profile_status(
             limits_cores=node.limits_cores,
             gpus=senses.gpus.readings,
             number_by_gpu=number_by_gpu or {},
+            use_by_gpu=use_by_gpu or {},
             links=senses.gpus.links,
             throttles=node.throttles,
             tune=tune,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from coda.errors import Outage
+from coda.model.seats import SHARING
 from coda.sharing.config import SharingConfig
 from coda_agent.gpus import GpuReading, Health
 from coda_agent.gpus.allocations import Grant
@@ -25,9 +26,6 @@ from coda_agent.sharing.units import SEAT_PREFIX
 from coda_agent.worker_thread import WorkerThread
 
 log = logging.getLogger(__name__)
-
-SHARING: Final = "coda.scheduler/sharing"
-"""The resource of a pod that has a whole GPU and shares it: it brings the files and the socket, and no GPU."""
 
 PLACES: Final = 128
 """How many pods of a node can have these at a time. Our choice: more than pods that 16 GPUs can have."""

@@ -12,7 +12,7 @@ from typing import Any
 from coda.allocator.memory_growth import RankMemory
 from coda.model import Placement
 from coda.model.job import SharingWish
-from coda.model.seats import seat_name
+from coda.model.seats import SHARING, seat_name
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_CORES,
@@ -65,6 +65,8 @@ def rank_pod(job: Job, placement: Placement, rank: int, memory: RankMemory | Non
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica, memory=memory)
     if placement.gpus:
         pod["spec"]["containers"] = _without_gpu(pod["spec"]["containers"], {seat_name(placement.gpus[rank]): "1"})
+    elif placement.joinable:
+        pod["spec"]["containers"] = _with_amounts(pod["spec"]["containers"], {SHARING: "1"})
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
     if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1 and not placement.gpus:
@@ -179,9 +181,16 @@ def _without_gpu(containers: list[Json], seat: dict[str, str]) -> list[Json]:
     """Return the containers with a seat instead of GPUs of their own, or with nothing instead."""
     main, *others = containers
     amounts = {
-        kind: {name: amount for name, amount in main["resources"][kind].items() if name != GPU} | seat
+        kind: {name: amount for name, amount in main["resources"][kind].items() if name != GPU}
         for kind in ("requests", "limits")
     }
+    return _with_amounts([{**main, "resources": main["resources"] | amounts}, *others], seat)
+
+
+def _with_amounts(containers: list[Json], more: dict[str, str]) -> list[Json]:
+    """Return the containers; the main one asks for more."""
+    main, *others = containers
+    amounts = {kind: main["resources"][kind] | more for kind in ("requests", "limits")}
     return [{**main, "resources": main["resources"] | amounts}, *others]
 
 

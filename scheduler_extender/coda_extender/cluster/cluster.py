@@ -1,4 +1,4 @@
-"""What one replica knows of the cluster: eight caches that update the state and the guard, and wake the planner.
+"""What one replica knows of the cluster: caches that update the state and the guard, and wake the planner.
 
 Every replica keeps all of it at all times, so that a new leader can answer at once.
 """
@@ -30,6 +30,7 @@ from coda_kube.objects.read import ENDED, Pod, id_of
 
 VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
 ARRAY_QUOTAS: Final = f"/apis/{API_VERSION}/arrayquotas"
+NODE_PROFILES: Final = f"/apis/{API_VERSION}/nodeprofiles"
 
 _JOBS_AT_ONCE: Final = 100  # our choice: one or two milliseconds; then filter calls are answered
 
@@ -51,7 +52,9 @@ class ExtenderCluster:
         gather_s: float = GATHER_S,
         clock: Callable[[], float] = time.monotonic,
         priorities: PriorityRule | None = None,
+        shares_gpus: bool = False,
     ) -> None:
+        """`shares_gpus`: what agents say of who has which GPU is read, too."""
         self.state = ClusterState(clock, priorities, client.clock)
         self.changed = asyncio.Event()
         self.urgent = asyncio.Event()
@@ -91,7 +94,11 @@ class ExtenderCluster:
             WatchCache(client, "/apis/batch/v1/jobs", listener=self._on_batch_job, held_part=metadata_only),
             self.jobs,
         )
-        self._caches = (*self._needed[:-1], self.virtual_clusters, self.array_quotas, self.jobs)
+        profiles = WatchCache(
+            client, NODE_PROFILES, listener=self._on_node_profile, held_part=metadata_only, may_be_missing=True
+        )
+        helpful = (self.virtual_clusters, self.array_quotas, *((profiles,) if shares_gpus else ()))
+        self._caches = (*self._needed[:-1], *helpful, self.jobs)
         self._version = self.state.version
         self._tenants_read = asyncio.Event()  # cleared while jobs count for a tenant that they do not have any more
         self._tenants_read.set()
@@ -277,6 +284,10 @@ class ExtenderCluster:
 
     def _on_array_quota(self, old: Json | None, new: Json | None) -> None:
         self.state.on_array_quota(old, new)
+        self._note_change()
+
+    def _on_node_profile(self, old: Json | None, new: Json | None) -> None:
+        self.state.on_node_profile(old, new)
         self._note_change()
 
     def _set_urgent(self) -> None:

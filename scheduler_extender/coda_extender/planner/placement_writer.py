@@ -89,7 +89,8 @@ class PlacementWriter:
             nonlocal at_once
             at_once = self._fits_at_once(as_sharer(job) if start.gpus else job, start.nodes)
             placement = placement_json(released if at_once else committed)
-            return {"placement": placement} | ({"sharing": sharing_json(start)} if start.gpus else {})
+            sharing = sharing_json(start)
+            return {"placement": placement} | ({"sharing": sharing} if sharing else {})
 
         def done() -> None:
             self._metrics.commits.inc()

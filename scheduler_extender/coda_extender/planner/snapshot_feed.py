@@ -45,6 +45,7 @@ class SnapshotFeed:
         found: list[tuple[Part, Sequence[tuple[str, Any]], bool]] = [self._logged(part) for part in _LOGGED]
         found.append((Part.HELD_BACK, self._compared(Part.HELD_BACK, dict(self._held_back())), False))
         found.append((Part.LEAVING, self._compared(Part.LEAVING, state.leaving()), False))
+        found.append((Part.GPUS, self._compared(Part.GPUS, state.gpus.uses()), False))
         pods = {pod.uid: pod for pod in self._in_flight.pods()}
         found.append((Part.FOREIGN, self._compared(Part.FOREIGN, pods), False))
         found.append((Part.RECLAIMED, self._compared(Part.RECLAIMED, dict(self._reclaimed_s())), False))

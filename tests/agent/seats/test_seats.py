@@ -17,13 +17,14 @@ import grpc
 import pytest
 
 from coda.errors import Outage
+from coda.model.seats import SHARING
 from coda_agent.gpus import GpuReading, Health
 from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.devices import Gpu
 from coda_agent.host import StateDir
 from coda_agent.seats import Seats
 from coda_agent.seats.plugin_socket import LONGEST_PAUSE_S, UNWATCHED_S, register_with_kubelet
-from coda_agent.seats.seats import COPY_AGAIN_S, PLACES, SHARING
+from coda_agent.seats.seats import COPY_AGAIN_S, PLACES
 from coda_agent.settings import Settings
 from coda_lab.emulators.device_manager import CHECKPOINT, DeviceManager
 

@@ -252,8 +252,9 @@ def sharing(name: str, node: str, *gpus: int, **status: Any) -> Json:
 
 async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
     api = FakeApi()
-    told = {"class": "Opportunistic", "expectedSpeed": 0.5}
+    told = {"class": "Opportunistic", "expectedSpeed": 0.5, "beside": ["default/owner"]}
     jobs = [
+        sharing("owner", "n1"),
         sharing("rides", "n1", 0, sharing=told),
         sharing("beside", "n1", 0),
         sharing("elsewhere", "n1", 1),
@@ -265,6 +266,7 @@ async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
     assert (await explained(api, "default", "rides")).sentences[1:] == (
         "It is opportunistic: it has 1 seat, on GPU 0 of n1. No quota is charged for it.",
         "It shares these with default/beside.",
+        "When it started, default/owner had these GPUs for its own: it is slowed down for that.",
         "On these nodes default/whole have GPUs of their own, perhaps the same ones: they go first.",
         "When it started, it was expected to run at 50% of its speed alone.",
         "It is the first to stop when another job needs what it holds.",

@@ -63,6 +63,31 @@ async def test_a_seat_is_written_and_released_at_once_though_no_gpu_is_free(api:
         assert one.count("coda_planner_commits_total") == 1
 
 
+async def test_one_joins_a_guaranteed_job_that_brought_the_files_once_the_agent_tells_of_it(api: FakeApi) -> None:
+    """Its name is written; of a job in another namespace only that."""
+    api.change(f"{NODES}/n1", lambda item: item["status"]["allocatable"].update({"coda.scheduler/sharing": "128"}))
+    async with replica(api, policy=ON) as one:
+        api.set(JOBS, job_json("first", gpus=1))
+        await api.until(lambda: state_of(api, "first") == "Released")
+        assert api.item(f"{JOBS}/first")["status"]["sharing"] == {"class": "Guaranteed"}
+        plan = placement_of(api, "first")["planId"]
+        rank = rank_json("first", 0, "n1", plan=plan, gpus=1)
+        for amounts in rank["spec"]["containers"][0]["resources"].values():
+            amounts["coda.scheduler/sharing"] = "1"
+        assert tuple(one.ask(rank, ["n1"]).passed) == ("n1",)
+        bound = api.set(PODS, rank | {"spec": rank["spec"] | {"nodeName": "n1"}})
+        api.change(f"{JOBS}/first", lambda item: item["status"].update(phase="Running"))
+        api.set(JOBS, opportunistic("a"))
+        await api.until(lambda: bool(api.item(f"{JOBS}/a")["status"].get("pending")))
+        assert api.item(f"{JOBS}/a")["status"]["pending"]["code"] == "GPUsNotKnown"
+        gpu = {"uuid": "GPU-0", "health": "ready", "index": 0, "podUIDs": [bound["metadata"]["uid"]]}
+        gpu |= {"utilization": 0.4, "peakMemoryBytes": 20 * 2**30}
+        api.set("/apis/coda.scheduler/v1alpha1/nodeprofiles", {"metadata": {"name": "n1"}, "status": {"gpus": [gpu]}})
+        await api.until(lambda: state_of(api, "a") == "Released")
+        told = api.item(f"{JOBS}/a")["status"]["sharing"]
+        assert told == {"class": "Opportunistic", "expectedSpeed": 0.24, "beside": ["default/first"]}
+
+
 async def test_who_finds_no_seat_is_told_so_with_the_names_of_those_who_have_them(api: FakeApi) -> None:
     run(api, "a")
     run(api, "b")

@@ -8,7 +8,8 @@ from coda.errors import InvalidQuantity
 from coda.wording import amounts_text, bytes_text, quota_text
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_quantities
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
-from coda_kube.objects.read import node_from_json, quota_from_json
+from coda_kube.objects.read import node_from_json
+from coda_kube.quotas.resource_quotas import quota_from_json
 
 MOST = 2**63 - 1
 

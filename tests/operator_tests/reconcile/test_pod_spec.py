@@ -223,3 +223,11 @@ def test_nobody_tunes_the_cores_of_ranks_on_seats() -> None:
     job["spec"] |= {"cpusPerReplica": "auto", "replicas": 2}
     assert "coda.scheduler/cores" in str(rank_pod(job, PLAN, 0)["metadata"]["annotations"])
     assert "coda.scheduler/cores" not in str(rank_pod(job, replace(PLAN, gpus=(0, 0)), 0)["metadata"]["annotations"])
+
+
+def test_a_rank_that_may_be_joined_asks_for_the_files_too() -> None:
+    plain, joinable = rank_pod(JOB, PLAN, 1), rank_pod(JOB, replace(PLAN, joinable=True), 1)
+    for kind in ("requests", "limits"):
+        before, after = (pod["spec"]["containers"][0]["resources"][kind] for pod in (plain, joinable))
+        assert after == before | {"coda.scheduler/sharing": "1"}
+    assert plain["spec"]["containers"][1:] == joinable["spec"]["containers"][1:]

@@ -28,7 +28,7 @@ class SeatObstacle(Enum):
 
     SEATS = "have no seat left"
     GPU_MEMORY = "have too little memory beside those that use them, or nobody knows how much that is"
-    UNKNOWN = "are on nodes where other jobs have whole GPUs, and nobody can say which"
+    UNKNOWN = "belong to jobs that cannot be joined yet, or nobody can say whose they are"
     NODE = "are on nodes without the cores, the memory or the pod slot that it needs, or that are not ready"
 
 

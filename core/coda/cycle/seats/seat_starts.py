@@ -83,6 +83,7 @@ class SeatStarts:
     def _started(self, job: Job, choice: GpuChoice) -> Start:
         # Ranks of one node follow each other.
         places = sorted((gpu.node, gpu.index) for gpu in choice.gpus)
+        owners = [owner.job.id for place in places if (owner := self.board[place].owner) is not None]
         for place in places:
             self.board[place] = self.board[place].joined_by(job)
             self.free[place[0]] = self.free[place[0]] - job.request
@@ -95,6 +96,7 @@ class SeatStarts:
             cpus_per_replica=job.cpus_per_replica,
             gpus=tuple([gpu for _, gpu in places]),
             speed=choice.speed,
+            beside=tuple(dict.fromkeys(owners)),
         )
 
 
@@ -121,7 +123,8 @@ def _choice_of(job: Job, places: Sequence[Place]) -> GpuChoice:
 
 
 def _open_to(job: Job, places: Iterable[Place]) -> list[SeatGpu]:
-    """The GPUs that may take a rank, of each node no more than it has the rest for: the emptiest first."""
+    """The GPUs that may take a rank, of each node no more than it has the rest for: those of nobody and the emptiest
+    first."""
     by_node: dict[str, list[Place]] = {}
     for place in places:
         if place.obstacle(job) is None:
@@ -129,5 +132,9 @@ def _open_to(job: Job, places: Iterable[Place]) -> list[SeatGpu]:
     found: list[SeatGpu] = []
     for members in by_node.values():
         ranks = job.request.times_in(members[0].free)
-        found += sorted((one.gpu for one in members), key=lambda gpu: (len(gpu.sharers), gpu.index))[:ranks]
+        found += sorted((one.gpu for one in members), key=_fullness)[:ranks]
     return found
+
+
+def _fullness(gpu: SeatGpu) -> tuple[bool, int, float, int]:
+    return gpu.owner is not None, len(gpu.sharers), 0.0 if gpu.owner is None else gpu.owner.profile.duty, gpu.index

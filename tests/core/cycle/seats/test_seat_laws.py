@@ -13,8 +13,21 @@ from coda.model import Job, Node, World
 from coda.model.capacity import free_by_node
 from coda.model.job import SharingWish
 from coda.model.seats import as_sharer, is_sharer, placement_on_seats, seated_ranks, seats_offered
+from coda.model.world import GpuUse
 from coda.policy import PolicyConfig
-from tests.builders import GIB, job, opportunistic, running, seat_node, seated, with_starts, world
+from tests.builders import (
+    GIB,
+    gpu_of,
+    gpu_of_nobody,
+    job,
+    joinable,
+    opportunistic,
+    running,
+    seat_node,
+    seated,
+    with_starts,
+    world,
+)
 from tests.strategies import NOW_S, worlds
 
 ON = PolicyConfig(shares_gpus=True, policy="coda", auto_wait_s=50.0)
@@ -66,16 +79,30 @@ def launched(of: World, result: CycleResult, name: str = "") -> list[Job]:
 
 
 @st.composite
+def owners(draw: st.DrawFn, nodes: list[Node]) -> tuple[list[Job], dict[str, tuple[GpuUse, ...]]]:
+    """Jobs that have GPUs whole, and what the agents of some nodes say of that, which is true."""
+    jobs: list[Job] = []
+    uses: dict[str, tuple[GpuUse, ...]] = {}
+    for on in nodes:
+        rows = [gpu_of_nobody(gpu) for gpu in range(on.allocatable.gpus)]
+        for gpu in range(draw(st.integers(0, on.allocatable.gpus))):
+            if draw(st.booleans()):
+                is_known, duty = draw(st.booleans()), draw(st.sampled_from((None, 0.1, 0.5, 0.9)))
+                runs = (joinable if is_known else running)(job(f"ran-{on.name}-{gpu}", cores=0.5), on.name)
+                rows[gpu] = gpu_of(runs, gpu, duty=duty, gib=draw(st.sampled_from((None, 5, 15))))
+                jobs.append(runs)
+        if draw(st.booleans()):
+            uses[on.name] = tuple(rows)
+    return jobs, uses
+
+
+@st.composite
 def shared_worlds(draw: st.DrawFn, *, waiting: bool = True) -> World:
     """Some opportunistic jobs run where an earlier cycle put them; then others came. `waiting`: and wait."""
     nodes = draw(seat_nodes())
     early = world(nodes, [draw(sharers(f"early{number}")) for number in range(draw(st.integers(0, 5)))])
     sitting = launched(early, cycle(early))
-    names = [one.name for one in nodes]
-    others = [
-        running(job(f"ran{number}", cores=0.5), draw(st.sampled_from(names)))
-        for number in range(draw(st.sampled_from((0, 0, 1))))
-    ]
+    others, uses = draw(owners(nodes))
     others += [
         job(
             f"new{number}",
@@ -86,7 +113,7 @@ def shared_worlds(draw: st.DrawFn, *, waiting: bool = True) -> World:
         for number in range(draw(st.integers(0, 3)) if waiting else 0)
     ]
     late = [draw(sharers(f"late{number}")) for number in range(draw(st.integers(0, 4)) if waiting else 0)]
-    return world(nodes, [*sitting, *others, *late])
+    return world(nodes, [*sitting, *others, *late], gpu_uses=uses)
 
 
 @given(worlds())
@@ -118,6 +145,7 @@ def test_seats_memory_and_ownership_hold(there: World) -> None:
         for node in one.placement.nodes
         if one.request.gpus
     )
+    told = {(name, use.index): use for name, uses in there.gpu_uses.items() for use in uses}
     for (name, gpu), members in sitting.items():
         assert len(members) <= seats_offered(node_by_name[name].allocatable)[gpu]
         memory = node_by_name[name].labels.get("nvidia.com/gpu.memory")
@@ -125,8 +153,15 @@ def test_seats_memory_and_ownership_hold(there: World) -> None:
             assert memory is not None
             assert all(one.gpu_bytes for one in members)
             assert sum(one.gpu_bytes for one in members) <= int(memory) * GIB // 1024
-        if new & {one.id for one in members}:
-            assert not whole[name], "which GPU is whole for somebody is not known"
+        use = told.get((name, gpu))
+        if new & {one.id for one in members} and whole[name]:
+            assert use is not None, "which GPU is whole for somebody is not known"
+        if new & {one.id for one in members} and use is not None and use.is_taken:
+            assert use.peak_bytes is not None
+            assert memory is not None
+            assert use.duty is not None
+            assert use.duty < 0.8
+            assert use.peak_bytes + sum(one.gpu_bytes for one in members) <= int(memory) * GIB // 1024
         assert len({one.id for one in members}) == len(members), "ranks of one job have different GPUs"
 
 

@@ -1,0 +1,92 @@
+"""Who has which GPU whole: NodeProfiles, joined with the pods that are there.
+
+An agent's word is believed of pods that are bound to its node, and of nothing else. What it says of a pod that has gone
+counts no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coda.model.world import GpuUse
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.read import Pod
+
+_MOST_GPUS: Final = 64
+_MOST_BYTES: Final = 1 << 50
+
+
+class NodeGpus:
+    """The GPUs of all nodes whose agents number them. `pod_by_uid`: the pods of the cluster, kept by somebody else."""
+
+    def __init__(self, pod_by_uid: Mapping[str, Pod]) -> None:
+        self._pod_by_uid = pod_by_uid
+        self._rows_by_node: dict[str, tuple[Json, ...]] = {}
+        self._uses_by_node: dict[str, tuple[GpuUse, ...]] = {}
+        self._outdated: set[str] = set()
+
+    def note_profile(self, node: str, profile: Json | None) -> bool:
+        """Take what the agent says now; None: its profile is gone. True if anything of it is new."""
+        rows = gpu_rows(profile or {})
+        if rows == self._rows_by_node.get(node, ()):
+            return False
+        self._rows_by_node[node] = rows
+        if not rows:
+            del self._rows_by_node[node]
+        self._outdated.add(node)
+        return True
+
+    def note_pods(self, *pods: Pod | None) -> None:
+        """Note that these pods came, changed or went."""
+        self._outdated.update([pod.node for pod in pods if pod is not None and pod.node in self._rows_by_node])
+
+    def uses(self) -> dict[str, tuple[GpuUse, ...]]:
+        """Return the GPUs by node name. A node of which nothing changed has the same object. O(nodes that changed)."""
+        while self._outdated:
+            node = self._outdated.pop()
+            rows = self._rows_by_node.get(node, ())
+            uses = tuple([self._use_of(node, row) for row in rows])
+            if uses:
+                self._uses_by_node[node] = uses
+            else:
+                self._uses_by_node.pop(node, None)
+        return self._uses_by_node.copy()
+
+    def _use_of(self, node: str, row: Json) -> GpuUse:
+        known = [self._pod_by_uid.get(uid) for uid in row["podUIDs"]]
+        there = [pod for pod in known if pod is not None and pod.node == node and not pod.ended]
+        use = GpuUse(index=row["index"], is_taken=bool(there), memory_bytes=row.get("memoryBytes"))
+        member = there[0].member if len(there) == 1 and there[0].cpu_job is None else None
+        if member is None:
+            return use
+        return GpuUse(
+            index=use.index,
+            is_taken=True,
+            job=member.job,
+            attempt=member.attempt,
+            rank=member.rank,
+            duty=row.get("utilization"),
+            peak_bytes=row.get("peakMemoryBytes"),
+            memory_bytes=use.memory_bytes,
+        )
+
+
+def gpu_rows(profile: Json) -> tuple[Json, ...]:
+    """Return what is read of a NodeProfile: its GPUs with a number, whose pods are told. Senseless values are out."""
+    rows = [_row(gpu) for gpu in ((profile.get("status") or {}).get("gpus") or ())[:_MOST_GPUS]]
+    return tuple([row for row in rows if row is not None])
+
+
+def _row(gpu: Json) -> Json | None:
+    index, pods = gpu.get("index"), gpu.get("podUIDs")
+    if not _is_within(index, 0, _MOST_GPUS - 1) or pods is None:
+        return None
+    row: Json = {"index": index, "podUIDs": [str(uid) for uid in pods]}
+    amounts = {name: gpu.get(name) for name in ("memoryBytes", "peakMemoryBytes")}
+    row |= {name: amount for name, amount in amounts.items() if _is_within(amount, 1, _MOST_BYTES)}
+    duty = gpu.get("utilization")
+    return row | ({"utilization": duty} if _is_within(duty, 0, 1) else {})
+
+
+def _is_within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

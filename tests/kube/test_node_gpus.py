@@ -1,0 +1,120 @@
+"""What NodeProfiles say of who has which GPU, joined with the pods that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda.model.job import JobId
+from coda.model.world import GpuUse
+from coda_kube.cluster_state import ClusterState
+from coda_kube.node_gpus import gpu_rows
+from coda_kube.objects.json_types import Json
+from tests.extender.objects import pod_json, rank_json
+
+GIB = 2**30
+FREE = GpuUse(index=0, is_taken=False)
+OWNED = GpuUse(index=0, is_taken=True, job=JobId("default/train"), attempt=1, rank=0, duty=0.4, peak_bytes=20 * GIB)
+
+
+def profile(*gpus: Json, node: str = "n1") -> Json:
+    return {"metadata": {"name": node, "uid": "p", "resourceVersion": "1"}, "status": {"gpus": list(gpus)}}
+
+
+def gpu(*uids: str, index: int = 0, **more: Any) -> Json:
+    return {"uuid": f"GPU-{index}", "health": "ready", "index": index, "podUIDs": list(uids), **more}
+
+
+def pod(item: Json, uid: str) -> Json:
+    item["metadata"] |= {"namespace": "default", "uid": uid, "resourceVersion": "1"}
+    return item
+
+
+def state_with(*pods: Json) -> ClusterState:
+    state = ClusterState()
+    for one in pods:
+        state.on_pod(None, one)
+    return state
+
+
+MEASURED: dict[str, Any] = {"utilization": 0.4, "peakMemoryBytes": 20 * GIB}
+
+
+def test_a_gpu_belongs_to_the_rank_whose_pod_has_it_as_long_as_that_is_there() -> None:
+    rank = pod(rank_json("train", 0, "n1", node="n1"), "u1")
+    state = state_with(rank)
+    before = state.version
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED)))
+    assert state.version > before
+    assert state.snapshot().gpu_uses == {"n1": (OWNED,)}
+    ended = {**rank, "status": {"phase": "Succeeded"}}
+    state.on_pod(rank, ended)
+    assert state.gpus.uses() == {"n1": (FREE,)}
+    state.on_pod(ended, None)
+    assert state.gpus.uses() == {"n1": (FREE,)}
+
+
+def test_a_profile_may_come_before_the_pod() -> None:
+    state = ClusterState()
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED)))
+    assert state.gpus.uses() == {"n1": (FREE,)}
+    state.on_pod(None, pod(rank_json("train", 0, "n1", node="n1"), "u1"))
+    assert state.gpus.uses() == {"n1": (OWNED,)}
+
+
+def test_an_agent_is_believed_of_pods_on_its_own_node_only() -> None:
+    state = state_with(pod(rank_json("train", 0, "n2", node="n2"), "u1"))
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED)))
+    assert state.gpus.uses() == {"n1": (FREE,)}
+
+
+def test_a_foreign_pod_or_several_take_a_gpu_and_are_no_job() -> None:
+    state = state_with(pod(pod_json("foreign", node="n1"), "u1"), pod(rank_json("train", 0, "n1", node="n1"), "u2"))
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED), gpu("u1", "u2", index=1, **MEASURED)))
+    assert state.gpus.uses() == {"n1": (GpuUse(index=0, is_taken=True), GpuUse(index=1, is_taken=True))}
+
+
+def test_what_did_not_change_is_no_news_and_the_same_object() -> None:
+    state = state_with(pod(rank_json("train", 0, "n1", node="n1"), "u1"))
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED)))
+    state.on_node_profile(None, profile(gpu(), node="n2"))
+    before, version = state.gpus.uses(), state.version
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED, name="A100")))
+    assert state.version == version
+    state.on_pod(None, pod(pod_json("other", node="n2"), "u2"))
+    assert state.gpus.uses()["n1"] is before["n1"]
+    state.on_node_profile(profile(), None)
+    assert state.version > version
+    assert before.keys() == {"n1", "n2"}, "what a reader was given does not change"
+
+
+def test_a_profile_that_goes_takes_its_gpus_along() -> None:
+    state = ClusterState()
+    state.on_node_profile(None, profile(gpu()))
+    state.on_node_profile(profile(gpu()), None)
+    assert state.gpus.uses() == {}
+
+
+@pytest.mark.parametrize(
+    "senseless",
+    [
+        {},
+        {"status": None},
+        {"status": {"gpus": None}},
+        profile({"uuid": "GPU-0", "health": "ready"}),  # its GPUs are not shared
+        profile({"uuid": "GPU-0", "health": "ready", "index": 0}),  # its pods are not known
+        profile(gpu(index=64)),
+        profile(gpu(index=-1)),
+        profile(gpu(index=True)),
+    ],
+)
+def test_what_says_nothing_is_left_out(senseless: Json) -> None:
+    assert gpu_rows(senseless) == ()
+
+
+def test_impossible_amounts_are_not_known() -> None:
+    (row,) = gpu_rows(profile(gpu("u1", utilization=1.5, peakMemoryBytes=-1, memoryBytes=2**60)))
+    assert row == {"index": 0, "podUIDs": ["u1"]}
+    (row,) = gpu_rows(profile(gpu("u1", utilization=float("nan"), peakMemoryBytes=float("inf"))))
+    assert row == {"index": 0, "podUIDs": ["u1"]}
