@@ -5,7 +5,7 @@ Each view of the nodes is a `FreeCapacity` of its own, so the search for nodes i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 
 from coda.cache.gang_class import CapacityView, GangClass, StartOption, Way
 from coda.model.job import Job, JobId
@@ -272,6 +272,10 @@ class ArrayCapacity:
         capacity = self._search_by_view[CapacityView.AFTER_RECLAIM].capacity
         return gpus <= capacity.free_gpus - sum(max(0, capacity.free(number).gpus) for number in taken)
 
+    def gpu_rank_class(self, job: Job) -> RankClass:
+        """Return the class of a GPU job's ranks by what GPU jobs may take now, on nodes of all arrays."""
+        return self._search_by_view[CapacityView.GPU].rank_class(job)
+
     def guest_rank_class(self, job: Job) -> RankClass:
         """Return the class of a guest's ranks where they could go on, on any node, once borrowing CPU jobs stop."""
         return self._search(CapacityView.AFTER_RECLAIM).rank_class(job, None)
@@ -282,14 +286,14 @@ class ArrayCapacity:
         free = self.free_for_growth(number)
         return victims(self._held[number].values(), job.request * ranks, free, small_too=guests, now_s=now_s)
 
-    def kept_on_nodes(self, now_s: float) -> dict[int, Resources]:
-        """Return, by node, what borrowers hold that must not be stopped yet. O(nodes, and jobs where any borrows)."""
+    def kept_on_nodes(self, is_kept: Callable[[Held], bool]) -> dict[int, Resources]:
+        """Return, by node, what borrowers hold that are to stay. O(nodes, and jobs where any borrows)."""
         kept: dict[int, Resources] = {}
         for number, claims in enumerate(self._claims):
             if claims is not None and claims.borrowed is NOTHING:
                 continue
             for one in self._held[number].values():
-                if one.is_borrower and one.kept_until_s > now_s:
+                if one.is_borrower and is_kept(one):
                     kept[number] = kept.get(number, NOTHING) + one.amount
         return kept
 

@@ -141,7 +141,7 @@ def stopped_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass, ru
     if found.delay is None or job.replicas == 1 or rules.next_reclaim_s > rules.now_s:
         return found
     # A gang goes where it is tightest. Look again without those that must be spared: others may give enough.
-    kept = arrays.kept_on_nodes(rules.now_s)
+    kept = arrays.kept_on_nodes(lambda held: held.kept_until_s > rules.now_s)
     arrays.spare(kept)
     again = _best(arrays, job, _choices(arrays, job, rank_class, rules), rules)
     arrays.refresh_stops(kept)
@@ -189,11 +189,62 @@ def _choices(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: Stop
             numbers = [number for number in numbers if _may_leave(arrays, job, [(number, 1)])]
         found = [(number, arrays.victims_on(job, 1, number, moves=moves, now_s=now_s)) for number in numbers]
         return sorted([_Choice([(number, 1)], victims) for number, victims in found], key=lambda one: one.cost(now_s))
+    choice = _choice_of_gang(arrays, job, rank_class, rules)
+    return [] if choice is None else [_without_needless(arrays, job, rank_class, rules, choice)]
+
+
+def _choice_of_gang(arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules) -> _Choice | None:
+    """Where a gang of several ranks is tightest if all borrowers and guests were gone, and who would stop there."""
+    moves, now_s = rules.moves, rules.now_s
     shares = rank_class.candidates.place(job.replicas, rank_class.within) or []
     if moves and not _may_leave(arrays, job, shares):
-        return []
+        return None
     every = [one for number, ranks in shares for one in arrays.victims_on(job, ranks, number, moves=moves, now_s=now_s)]
-    return [_Choice(shares, every)]
+    return _Choice(shares, every)
+
+
+def _without_needless(
+    arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules, choice: _Choice
+) -> _Choice:
+    """The choice, or one that stops fewer of the same borrowers: where it is tightest is not where fewest must stop.
+
+    Each is spared in turn, the largest first, if the gang fits with the others gone and nobody else. O(borrowers), and
+    O(nodes) for one that may be spared."""
+    moved = {held.job.id for held, cause in choice.victims if cause is not StopCause.RECLAIM}
+    chosen = {held.job.id: held.job for held, cause in choice.victims if cause is StopCause.RECLAIM}
+    nodes = {one.id: one.placement.nodes for one in chosen.values() if one.placement is not None}
+    if len(chosen) < 2:
+        return choice
+    what_if = WhatIf(arrays.gpu_rank_class(job), job.replicas)
+    for borrower in chosen.values():
+        what_if.remove(borrower, nodes[borrower.id])
+    for spared in sorted(chosen.values(), key=lambda one: (-one.request.cpu_m, one.id)):
+        if spared.id not in chosen:
+            continue
+        rest = frozenset(chosen.keys() - {spared.id})
+        what_if.restore(spared, nodes[spared.id])
+        again = _choice_without(arrays, job, rank_class, rules, rest) if what_if.fits() else None
+        stopped = {held.job.id for held, _ in again.victims} if again is not None and again.shares else None
+        if again is None or stopped is None or not stopped <= rest | moved:
+            what_if.remove(spared, nodes[spared.id])
+            continue
+        for needless in rest - stopped:
+            what_if.restore(chosen[needless], nodes[needless])
+        choice, chosen = again, {one: chosen[one] for one in rest & stopped}
+    return choice
+
+
+def _choice_without(
+    arrays: ArrayCapacity, job: Job, rank_class: RankClass, rules: StopRules, stopped: frozenset[JobId]
+) -> _Choice | None:
+    """As `_choice_of_gang` if no borrower but `stopped` could be stopped."""
+    kept = arrays.kept_on_nodes(lambda held: held.job.id not in stopped)
+    arrays.spare(kept)
+    rank_class.candidates.refresh()
+    found = _choice_of_gang(arrays, job, rank_class, rules)
+    arrays.refresh_stops(kept)
+    rank_class.candidates.refresh()
+    return found
 
 
 def _may_leave(arrays: ArrayCapacity, job: Job, shares: Sequence[tuple[int, int]]) -> bool:

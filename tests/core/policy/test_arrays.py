@@ -156,6 +156,14 @@ ONE_LEFT = (ran(gpu("f", 4), "one"), ran(gpu("g", 3), "two"))
 GUESTS = (ran(gpu("old", 1), "big", at_s=1), ran(gpu("new", 1), "big", at_s=2))
 
 
+def test_a_gang_goes_where_fewest_must_give_back_not_where_it_would_be_tightest() -> None:
+    """A rank fits on `two` without anybody's end. With all borrowers gone, `one` and `big` would be tighter."""
+    own = [ran(cpu("own-big", 1), "big"), ran(cpu("own-one", 2), "one")]
+    gangs = [ran(gpu("small", 1, cores=3), "big"), ran(gpu("large", 4, cores=12), "big")]
+    lent = [ran(cpu("on-big", 11), "big", borrows=True), ran(cpu("on-one", 6), "one", borrows=True)]
+    assert stops(*own, *gangs, *lent, gpu("a", 1, cores=9, replicas=2)) == [("on-one", StopCause.RECLAIM, "a")]
+
+
 def test_a_guest_is_migrated_when_a_large_job_wants_the_place() -> None:
     assert stops(*ONE_LEFT, *GUESTS, gpu("a", 7)) == [("new", StopCause.MIGRATE, "a")]
 
