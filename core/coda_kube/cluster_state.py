@@ -22,10 +22,6 @@ from coda.policy.priorities import PriorityRule
 from coda.snapshots import VersionedMap
 from coda_kube.api.watch_cache import key_of, version_of
 from coda_kube.cpu_jobs import CpuJobs
-from coda_kube.gang_pods import GangPods, LeftRanks
-from coda_kube.job_assumptions import JobAssumptions
-from coda_kube.local_times import LocalTimes
-from coda_kube.node_gpus import NodeGpus
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import (
@@ -43,7 +39,11 @@ from coda_kube.quotas.array_quotas import array_quota_from_json
 from coda_kube.quotas.array_sums import ArraySums
 from coda_kube.quotas.resource_quotas import quota_from_json
 from coda_kube.quotas.virtual_clusters import VirtualClusters
-from coda_kube.stopped_attempts import StoppedAttempts
+from coda_kube.state.gang_pods import GangPods, LeftRanks
+from coda_kube.state.job_assumptions import JobAssumptions
+from coda_kube.state.local_times import LocalTimes
+from coda_kube.state.node_gpus import NodeGpus
+from coda_kube.state.stopped_attempts import StoppedAttempts
 
 log = logging.getLogger(__name__)
 

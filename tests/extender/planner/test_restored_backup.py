@@ -10,8 +10,8 @@ from coda_extender.guard.guard import TAKEN
 from coda_extender.protocol import Answer
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.cluster_state import ClusterState
-from coda_kube.job_assumptions import JobAssumptions
 from coda_kube.objects.read import job_from_json, placement_from_json
+from coda_kube.state.job_assumptions import JobAssumptions
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.guards import Known
 from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json

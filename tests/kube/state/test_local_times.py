@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import Job, Phase, Placement, PlacementState
-from coda_kube.local_times import CLOSE_S, LocalTimes
+from coda_kube.state.local_times import CLOSE_S, LocalTimes
 from tests.builders import job
 
 NOW_S = 1_800_000_000.0

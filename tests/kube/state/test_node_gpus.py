@@ -9,8 +9,8 @@ import pytest
 from coda.model.job import JobId
 from coda.model.world import GpuUse
 from coda_kube.cluster_state import ClusterState
-from coda_kube.node_gpus import gpu_rows
 from coda_kube.objects.json_types import Json
+from coda_kube.state.node_gpus import gpu_rows
 from tests.extender.objects import pod_json, rank_json
 
 GIB = 2**30
