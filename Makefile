@@ -15,6 +15,7 @@
 #   native                    the compiled core, for longer simulations: prints the folder to name in PYTHONPATH
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents, while CPU jobs borrow: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
+#                             WITH=--sharing: while jobs of all service classes share GPUs
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   hostile                   objects no honest user stores, beside honest jobs: OBJECTS=2000 SEED=7 OUT=hostile.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
@@ -30,6 +31,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 KILLS ?= 50
+WITH ?= --lending
 ACCIDENTS ?= 20
 GANGS ?= 200
 SEED  ?= 7
@@ -166,6 +168,7 @@ realnode: node
 verify: kube helm
 	@mkdir -p $(REPORTS)
 	$(MAKE) --no-print-directory chaos OUT=$(REPORTS)/chaos.json
+	$(MAKE) --no-print-directory chaos WITH=--sharing NODES=25 KILLS=30 ACCIDENTS=0 OUT=$(REPORTS)/chaos-sharing.json
 	$(MAKE) --no-print-directory race SCHEDULERS=one OUT=$(REPORTS)/race-one.json
 	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json
@@ -178,7 +181,7 @@ verify: kube helm
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube
-	$(BIN)/python -m coda_lab.experiments.chaos --lending --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
+	$(BIN)/python -m coda_lab.experiments.chaos $(WITH) --kills $(KILLS) --accidents $(ACCIDENTS) --seed $(SEED) --nodes $(NODES)x8x48 --out $(or $(OUT),chaos.json)
 
 fuzz: kube
 	$(BIN)/python -m coda_lab.experiments.fuzz --count $(COUNT) --seed $(SEED) --out $(or $(OUT),fuzz.json)

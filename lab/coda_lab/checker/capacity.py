@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from coda.model import Phase
+from coda_kube.objects.names import GPU
 from coda_kube.objects.quantities import quantity_from_milli
-from coda_lab.checker.objects import JobSeen, PodSeen
+from coda_lab.checker.objects import JobSeen, PlanSeen, PodSeen
 from coda_lab.checker.report import Invariant
 from coda_lab.checker.suspicion import Suspicion
 from coda_lab.checker.view import View
 
+SEAT: Final = "coda.scheduler/gpu-"
+ONE: Final = 1000  # thousandths
 RACE_S: Final = 2.0  # a foreign pod bound more shortly before the commit may be unseen; bind times are whole seconds
 
 
@@ -67,8 +70,9 @@ def _planned_loads(view: View, name: str, bound: list[PodSeen]) -> Iterator[Load
             continue
         jobs.append(f"TrainingJob/{job.name}")
         newest_commit_s = max(newest_commit_s, job.plan.committed_s)
-        for resource, amount in job.rank_request.items():
-            withheld[resource] += amount * len(open_ranks)
+        for rank in open_ranks:
+            for resource, amount in _asked(job, job.plan, rank).items():
+                withheld[resource] += amount
     known = [pod for pod in bound if pod.outsider_since_s is None or pod.outsider_since_s < newest_commit_s - RACE_S]
     taken = _total(known)
     for resource, amount in sorted(withheld.items()):
@@ -81,6 +85,13 @@ def _planned_loads(view: View, name: str, bound: list[PodSeen]) -> Iterator[Load
                 allocatable=view.nodes[name].allocatable.get(resource, 0),
                 objects=(f"Node/{name}", *sorted(jobs)),
             )
+
+
+def _asked(job: JobSeen, plan: PlanSeen, rank: int) -> Mapping[str, int]:
+    """What a rank asks for: with a seat, it asks for no GPU."""
+    if not plan.gpus:
+        return job.rank_request
+    return {**job.rank_request, GPU: 0, f"{SEAT}{plan.gpus[rank]}": ONE}
 
 
 def _is_withheld(view: View, job: JobSeen, rank: int) -> bool:

@@ -71,6 +71,7 @@ class PlanSeen:
     nodes: tuple[str, ...]
     committed_s: float
     bind_deadline_s: float
+    gpus: tuple[int, ...] = ()  # of each rank, the GPU on which it has a seat; empty: GPUs of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +221,7 @@ def _plan(placement: Json | None) -> PlanSeen | None:
         nodes=tuple(placement["nodes"]),
         committed_s=seconds_from_time(placement["committedTime"]),
         bind_deadline_s=seconds_from_time(placement["bindDeadline"]),
+        gpus=tuple(placement.get("gpus") or ()),
     )
 
 

@@ -71,6 +71,11 @@ def test_a_nodes_are_never_over_committed(things: list[Json], expected: list[tup
             [pod("a", gpus=6), job(phase="Restarting", placement=placement("n1"), gpus=4)], [], id="being rolled back"
         ),
         pytest.param([pod("a", gpus=6), job(placement=placement("n1"), gpus=4, suspend=True)], [], id="suspended"),
+        pytest.param(
+            [pod("a", gpus=8), job(placement=placement("n1", gpus=[3]), gpus=1)],
+            [("b", "node n1: bound pods and released plans ask for 1 coda.scheduler/gpu-3, allocatable is 0")],
+            id="a seat where there is none takes no GPU",
+        ),
         pytest.param([pod("a", gpus=6), job(placement=placement("n1"), gpus=4, deleted=True)], [], id="being deleted"),
         pytest.param(
             [job(phase="Launched", placement=placement("n1"), gpus=8), rank_pod(0, gpus=8)],

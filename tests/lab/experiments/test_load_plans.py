@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 
 from coda_kube.objects import names
 from coda_lab.experiments.load.plans import (
+    CLASSES,
     EXIT_CODE,
     LARGEST_GANG,
     Act,
@@ -17,6 +19,7 @@ from coda_lab.experiments.load.plans import (
     foreign_pods,
     job_json,
     jobs,
+    of_all_classes,
     pod_json,
 )
 from coda_lab.kubelets.behaviour import behaviour_from_metadata
@@ -48,6 +51,16 @@ def test_the_same_seed_gives_the_same_load_and_another_another() -> None:
     assert first_jobs(1) == first_jobs(1)
     assert first_jobs(1) != first_jobs(2)
     assert list(islice(foreign_pods(1), 50)) == list(islice(foreign_pods(1), 50))
+
+
+def test_jobs_with_one_gpu_in_each_rank_are_of_every_class_and_the_same_jobs_otherwise() -> None:
+    plain = list(islice(jobs(1, nodes=12, gpus_per_node=8), 200))
+    shared = list(islice(of_all_classes(jobs(1, nodes=12, gpus_per_node=8), 1), 200))
+    assert [replace(one, service_class="") for one in shared] == plain
+    assert {one.service_class for one in shared if one.gpus_per_replica == 1} == set(CLASSES)
+    assert {one.service_class for one in shared if one.gpus_per_replica > 1} == {""}
+    specs = [job_json(one)["spec"] for one in shared]
+    assert all(("gpuMemory" in spec) == ("serviceClass" in spec) for spec in specs)
 
 
 def test_the_load_holds_everything_that_can_happen_to_a_job() -> None:

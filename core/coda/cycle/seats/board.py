@@ -115,7 +115,7 @@ def board_from(world: World, free: Mapping[str, Resources]) -> Board:
             place, use = (offering.name, gpu), use_by_gpu.get(gpu)
             is_taken = use is not None and use.is_taken
             owner = _owner(use, offering.name, job_by_id) if use is not None and is_taken else None
-            is_free = not is_taken and (whole <= 0 or (use is not None and are_all_told))
+            is_free = not is_taken and (are_all_told if use is not None else whole <= 0 and not use_by_gpu)
             has_strangers = used.get(seat_name(gpu), 0) > bound.get(place, 0)
             board[place] = SeatGpu(
                 node=offering.name,

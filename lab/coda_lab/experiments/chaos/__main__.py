@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--accidents", type=int, default=0, help="reboots, lost nodes, wrong clocks, ... (default 0)")
     found.add_argument("--only", default="", help=f"accidents of these kinds alone: {', '.join(WORDS)}")
     found.add_argument("--lending", action="store_true", help="CPU jobs borrow cores, and ArrayQuotas change")
+    found.add_argument("--sharing", action="store_true", help="jobs of all service classes: some have seats on GPUs")
     found.add_argument("--seed", type=int, default=1, help="same seed, same schedule and same jobs (default 1)")
     found.add_argument("--nodes", default="100x8x48", help="nodes x GPUs x cores, or nodes alone (default 100x8x48)")
     found.add_argument("--out", type=Path, help="file for the report, JSON")
@@ -57,6 +58,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         accidents=given.accidents,
         only=tuple(_accident(word) for word in filter(None, given.only.split(","))),
         lending=given.lending,
+        sharing=given.sharing,
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
         budget_s=given.budget,

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from coda_lab.experiments.chaos.schedule import Fault, schedule
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.display import Standing
 from coda_lab.experiments.load.driver import Demand, Driver
-from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs
+from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs, of_all_classes
 from coda_lab.experiments.load.watches import JOBS, PODS, Watches, beside
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.temp_folder import temporary_folder
@@ -45,6 +45,8 @@ NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
 LOAD_PATIENCE_S: Final = 10.0
 LATE_RANK_S: Final = 15.0
+SEATS: Final = 4  # on each GPU
+SHARED: Final = {"CODA_SHARING": "true", "CODA_SHARING_AUTO_WAIT_S": "5"}
 LENT_LIMIT_S: Final = 120.0  # until every CPU job runs again
 
 
@@ -60,6 +62,7 @@ class Options:
     accidents: int = 0
     only: tuple[Accident, ...] = ()
     lending: bool = False  # CPU jobs borrow cores, and ArrayQuotas change
+    sharing: bool = False  # jobs of all classes: some share GPUs
     drain_s: float = 300.0
     budget_s: float = BUDGET_S  # of the planner's fail-over
     logs: Path | None = None
@@ -204,7 +207,8 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
         extenders=REPLICAS,
         api_port=api_port,
         server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
-        environ_by_part={part: environ(path) for part, path in clock_by_part.items()} if options.accidents else {},
+        seats=SEATS if options.sharing else 0,
+        environ_by_part=_environs(options, clock_by_part),
     )
     cluster = await stack.enter_async_context(running_cluster(spec, tell=audience.step))
     if options.logs is not None:
@@ -212,9 +216,20 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
     return _Started(cluster=cluster, gates=gates, clock_by_part=clock_by_part)
 
 
+def _environs(options: Options, clock_by_part: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    if options.accidents:
+        found |= {part: dict(environ(path)) for part, path in clock_by_part.items()}
+    if options.sharing:
+        found |= {part: found.get(part, {}) | SHARED for part in GATED if part.startswith(EXTENDER)}
+    return found
+
+
 def _driver(user: Client, account: Account, options: Options) -> Driver:
     specs = options.specs
     gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
+    if options.sharing:
+        gangs = of_all_classes(gangs, options.seed)
     if options.accidents:
         gangs = _with_late_ranks(gangs)
     return Driver(user, account, Demand.overloading(specs), gangs, foreign_pods(options.seed))

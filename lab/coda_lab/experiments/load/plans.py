@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from coda.model.job import SharingWish
 from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_lab.kubelets.behaviour import PREFIX
 
@@ -24,6 +25,8 @@ ACT_AFTER_S: Final = (0.3, 25.0)  # at full load a job waits and runs about this
 FAILING_SHARE: Final = 0.12
 ACTING_SHARE: Final = 0.25
 EXIT_CODE: Final = 3
+CLASSES: Final = tuple(each.value for each in (SharingWish.GUARANTEED, SharingWish.OPPORTUNISTIC, SharingWish.AUTO))
+GPU_MEMORY: Final = "20Gi"  # four fill a card
 
 
 class End(Enum):
@@ -63,6 +66,7 @@ class JobPlan:
     act_after_s: float = 0.0
     pause_s: float = 0.0
     last_rank_s: float = 0.0  # rank 0 runs so much longer than the others
+    service_class: str = ""
 
     @property
     def gpus(self) -> int:
@@ -95,6 +99,14 @@ def jobs(seed: int, *, nodes: int, gpus_per_node: int) -> Iterator[JobPlan]:
     while True:
         number += 1
         yield _job(rng, f"gang-{number}", nodes, gpus_per_node)
+
+
+def of_all_classes(plans: Iterator[JobPlan], seed: int) -> Iterator[JobPlan]:
+    """The same jobs; those with one GPU in each rank are of the three classes, as often of each."""
+    rng = random.Random(f"classes {seed}")
+    for plan in plans:
+        service_class = rng.choice(CLASSES)
+        yield replace(plan, service_class=service_class) if plan.gpus_per_replica == 1 else plan
 
 
 def foreign_pods(seed: int) -> Iterator[PodPlan]:
@@ -143,11 +155,13 @@ def job_json(plan: JobPlan) -> dict[str, Any]:
         scope = f"rank-{plan.failing_rank}" if plan.fails_always else "attempt-1"
         notes[f"{PREFIX}exit-code.{scope}"] = str(EXIT_CODE)
         notes[f"{PREFIX}run-seconds.{scope}"] = f"{plan.run_s / 2:g}"
+    shared = {"serviceClass": plan.service_class, "gpuMemory": GPU_MEMORY, "resumable": True}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": plan.name, "namespace": NAMESPACE},
-        "spec": {
+        "spec": (shared if plan.service_class else {})
+        | {
             "replicas": plan.replicas,
             "gpusPerReplica": plan.gpus_per_replica,
             "cpusPerReplica": plan.cpus_per_replica,

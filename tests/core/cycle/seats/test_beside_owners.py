@@ -60,6 +60,12 @@ def test_on_a_node_of_which_every_whole_gpu_has_a_name_the_others_are_known_to_b
     assert codes(cycle(silent)) == {"team/a": WaitCode.GPUS_NOT_KNOWN}
 
 
+def test_a_gpu_of_which_the_agent_says_nothing_is_not_known_where_it_speaks_of_others() -> None:
+    """A process uses it that nobody explains."""
+    there = world([seat_node("n1", gpus=2)], [rider("a", gpu_gib=70), rider("b")], gpu_uses={"n1": (gpu_of_nobody(1),)})
+    assert places(cycle(there)) == {"team/a": (("n1", 1),), "team/b": (("n1", 1),)}
+
+
 def test_a_job_whose_pods_are_about_to_come_may_get_any_gpu_that_nobody_has() -> None:
     soon = planned(job("soon"), "n1")
     told = (gpu_of(WHOLE, 0), gpu_of_nobody(1))
