@@ -91,6 +91,8 @@ class GpuUses:
             uuid = reading.gpu.uuid
             ownership = ownership_by_gpu.get(uuid)
             if ownership is None or ownership.strangers or any(one.pod_uid is None for one in ownership.owners):
+                if uuid in before:  # a newcomer, perhaps: the kubelet says a while later what it was given
+                    self._owners[uuid] = before[uuid]
                 continue
             whole = _uids([one for one in ownership.owners if (one.namespace, one.pod) not in seated])
             if len(whole) != 1:

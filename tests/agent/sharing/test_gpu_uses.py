@@ -140,6 +140,12 @@ def test_of_a_gpu_that_a_stranger_uses_nothing_is_told(node: Node) -> None:
     assert node.seconds(2, whole("g", A), processes=("g", "stranger")).keys() == {B}
 
 
+def test_a_guest_whose_process_comes_before_its_grant_takes_nothing_of_what_is_known(node: Node) -> None:
+    before = node.seconds(100, whole("g", A), memory={"g": 10})
+    assert A not in node.seconds(3, whole("g", A), processes=("g", "o"))
+    assert node.seconds(1, whole("g", A), seat("o", A), memory={"g": 10, "o": 5})[A] == before[A]
+
+
 def test_while_the_kubelet_does_not_answer_what_was_known_stays(node: Node) -> None:
     before = node.seconds(100, whole("g", A))
     assert node.seconds(5, known=False) == before
