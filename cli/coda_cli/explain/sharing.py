@@ -52,10 +52,7 @@ def _of_one_on_seats(job: Json, seats: set[tuple[str, int]], others: tuple[Json,
     sharing = (job.get("status") or {}).get("sharing") or {}
     owners = list(sharing.get("beside") or ())
     if owners:
-        yield (
-            f"When it started, {listed(owners)} had these GPUs for {'their' if len(owners) > 1 else 'its'} own: it is "
-            "slowed down for that."
-        )
+        yield f"When it started, these GPUs belonged to {listed(owners)}. Owners go first, and guests are slowed down."
     whole = sorted(_name(other) for other in others if not _seats(other) and set(_nodes(other)) & {n for n, _ in seats})
     if unsure := [name for name in whole if name not in owners]:
         yield f"On these nodes {listed(unsure)} have GPUs of their own, perhaps the same ones: they go first."

@@ -266,7 +266,7 @@ async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
     assert (await explained(api, "default", "rides")).sentences[1:] == (
         "It is opportunistic: it has 1 seat, on GPU 0 of n1. No quota is charged for it.",
         "It shares these with default/beside.",
-        "When it started, default/owner had these GPUs for its own: it is slowed down for that.",
+        "When it started, these GPUs belonged to default/owner. Owners go first, and guests are slowed down.",
         "On these nodes default/whole have GPUs of their own, perhaps the same ones: they go first.",
         "When it started, it was expected to run at 50% of its speed alone.",
         "It is the first to stop when another job needs what it holds.",
