@@ -62,6 +62,11 @@ def objects_in(folder: Path) -> tuple[Json, ...]:
     return tuple(documents)
 
 
+def policies_in(folder: Path) -> tuple[Json, ...]:
+    """The admission policies and their bindings in `folder`. Raises InvalidInput."""
+    return tuple(item for item in objects_in(folder) if "AdmissionPolicy" in item["kind"])
+
+
 async def apply_all(api: Client, objects: Iterable[Json]) -> None:
     """Apply each object, namespaces first."""
     for item in sorted(objects, key=lambda item: item["kind"] != "Namespace"):

@@ -161,6 +161,11 @@ class Layout:
         return self.folder / "certificates" / "apiserver.crt"
 
     @property
+    def history(self) -> Path:
+        """The database of finished jobs. Two operators may share it: they run on one machine."""
+        return self.folder / "history.sqlite"
+
+    @property
     def kubectl(self) -> Path:
         """A kubectl that talks to this cluster as its administrator unless KUBECONFIG says otherwise."""
         return self.folder / "kubectl"

@@ -110,7 +110,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
     runs = await submit(user, job_json("runs", gpus=1, run_s=None))
     await wait_for_phase(user, runs, "Running")
     await cluster.kill("operator-0")
-    store = Store(URL.create("sqlite", database=str(cluster.layout.folder / "history.sqlite")))
+    store = Store(URL.create("sqlite", database=str(cluster.layout.history)))
     store.write([record(number, ended_s=time.time() - 60.0 * number) for number in range(60)])
     store.close()
     await cluster.start("operator-0")

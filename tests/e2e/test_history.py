@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def recorded(cluster: LocalCluster) -> Callable[[str], list[FinishedJob]]:
     """The records of a name, in the file that the operator writes."""
-    url = URL.create("sqlite", database=str(cluster.layout.folder / "history.sqlite"))
+    url = URL.create("sqlite", database=str(cluster.layout.history))
 
     def read(name: str) -> list[FinishedJob]:
         store = Store(url)
@@ -90,7 +90,7 @@ async def test_every_cpu_job_that_ends_is_counted_once_also_by_the_next_operator
     await cluster.kill("operator-0")
     await cluster.start("operator-0")
     await wait_for(admin, f"{JOBS}/sweep", lambda job: (job.get("status") or {}).get("succeeded") == 12)
-    store = Store(URL.create("sqlite", database=str(cluster.layout.folder / "history.sqlite")))
+    store = Store(URL.create("sqlite", database=str(cluster.layout.history)))
 
     def counted() -> int:
         return sum(line.jobs for line in store.cpu_jobs.lines(0.0, 2e10) if line.name == "sweep")

@@ -132,7 +132,7 @@ async def planner_process_dies(scene: Scene) -> AsyncIterator[None]:
 
 @contextmanager
 def history_file(scene: Scene) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(scene.cluster.layout.folder / "history.sqlite", isolation_level=None, timeout=30)
+    connection = sqlite3.connect(scene.cluster.layout.history, isolation_level=None, timeout=30)
     try:
         yield connection
     finally:

@@ -288,8 +288,11 @@ def _shell(name: str, spec: ClusterSpec, layout: Layout, ports: Mapping[str, int
         "CODA_IDENTITY": f"coda-{kind}-{number}",
     }
     if kind == OPERATOR:
-        history = layout.folder / "history.sqlite"  # two operators may share it: they run on one machine
-        environ |= {"CODA_METRICS_PORT": str(port), "CODA_POOL_MODE": "shared", "CODA_HISTORY_FILE": str(history)}
+        environ |= {
+            "CODA_METRICS_PORT": str(port),
+            "CODA_POOL_MODE": "shared",
+            "CODA_HISTORY_FILE": str(layout.history),
+        }
     else:
         environ |= {
             "CODA_HOST": LOOPBACK,

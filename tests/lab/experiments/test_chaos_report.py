@@ -19,6 +19,8 @@ from coda_lab.experiments.chaos.lending import Lent
 from coda_lab.experiments.chaos.report import Outcome, schedule_json
 from coda_lab.experiments.chaos.schedule import Fault, Kind, Target, schedule
 from coda_lab.experiments.load.account import Account
+from coda_lab.experiments.load.recorded import Recorded
+from coda_lab.experiments.load.stops import Stops
 
 
 def struck(
@@ -50,6 +52,8 @@ def outcome(*faults: Struck, breaches: Sequence[Breach] = ()) -> Outcome:
         check=Check(started_s=90.0, ended_s=190.0, breaches=tuple(breaches), counts=Counts()),
         account=Account(),
         restarts_by_part={"operator-0": 2, "etcd": 0},
+        stops=Stops(),
+        history=Recorded(jobs=0, missing=(), twice=()),
     )
 
 

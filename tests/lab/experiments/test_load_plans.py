@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
@@ -12,6 +13,9 @@ from coda_lab.experiments.load.plans import (
     CLASSES,
     EXIT_CODE,
     LARGEST_GANG,
+    TENANTS,
+    TENANTS_RANKS,
+    TURN,
     Act,
     End,
     JobPlan,
@@ -20,7 +24,9 @@ from coda_lab.experiments.load.plans import (
     job_json,
     jobs,
     of_all_classes,
+    of_tenants,
     pod_json,
+    with_tuned_cores,
 )
 from coda_lab.kubelets.behaviour import behaviour_from_metadata
 
@@ -61,6 +67,21 @@ def test_jobs_with_one_gpu_in_each_rank_are_of_every_class_and_the_same_jobs_oth
     assert {one.service_class for one in shared if one.gpus_per_replica > 1} == {""}
     specs = [job_json(one)["spec"] for one in shared]
     assert all(("gpuMemory" in spec) == ("serviceClass" in spec) for spec in specs)
+
+
+def test_one_tenant_after_the_other_asks_for_most() -> None:
+    found = list(islice(of_tenants(jobs(1, nodes=12, gpus_per_node=8), 1), 200))
+    assert all(one.failing_rank is None or one.failing_rank < one.replicas <= TENANTS_RANKS for one in found)
+    turns = [Counter(one.namespace for one in found[start : start + TURN]) for start in range(0, 200, TURN)]
+    assert [turn.most_common(1)[0][0] for turn in turns[:3]] == list(TENANTS)
+    specs = [job_json(one)["spec"] for one in found]
+    assert all("resumable" in spec for spec in specs if "stopNoticeSeconds" in spec)
+    assert {spec.get("stopNoticeSeconds") for spec in specs} == {None, 2, 8}
+
+
+def test_some_jobs_leave_their_cores_to_the_allocator() -> None:
+    specs = [job_json(one)["spec"] for one in islice(with_tuned_cores(jobs(1, nodes=12, gpus_per_node=8), 1), 100)]
+    assert 20 < sum(spec["cpusPerReplica"] == "auto" for spec in specs) < 40
 
 
 def test_the_load_holds_everything_that_can_happen_to_a_job() -> None:

@@ -36,6 +36,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--only", default="", help=f"accidents of these kinds alone: {', '.join(WORDS)}")
     found.add_argument("--lending", action="store_true", help="CPU jobs borrow cores, and ArrayQuotas change")
     found.add_argument("--sharing", action="store_true", help="jobs of all service classes: some have seats on GPUs")
+    found.add_argument("--tenants", action="store_true", help="a tree of tenants that borrow GPUs, and notice of stops")
+    found.add_argument(
+        "--agents", type=int, default=0, help="agents, each on an emulated machine, tune cores (default 0)"
+    )
     found.add_argument("--seed", type=int, default=1, help="same seed, same schedule and same jobs (default 1)")
     found.add_argument("--nodes", default="100x8x48", help="nodes x GPUs x cores, or nodes alone (default 100x8x48)")
     found.add_argument("--out", type=Path, help="file for the report, JSON")
@@ -59,6 +63,8 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         only=tuple(_accident(word) for word in filter(None, given.only.split(","))),
         lending=given.lending,
         sharing=given.sharing,
+        tenants=given.tenants,
+        agents=given.agents,
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
         budget_s=given.budget,
@@ -139,6 +145,11 @@ def _summarise(outcome: Outcome, console: Console) -> None:
             markup=False,
             highlight=False,
         )
+    if outcome.stops.orders:
+        kinds = ", ".join(f"{count} {cause}" for cause, count in report["stops"]["orders"].items())
+        slowest_s = report["stops"]["slowest_start_s"]
+        line = f"Stops for others: {kinds}; the slowest start afterwards took {slowest_s} s."
+        console.print(line, markup=False, highlight=False)
     verdict = "passed" if report["passed"] else counted(len(report["problems"]), "problem")
     console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
 

@@ -24,6 +24,8 @@ class Accident(Enum):
     LEASE_DELETED = "a Lease is deleted"
     OLD_CRD = "an older definition is applied for a while"
     DRAIN = "a node is drained"  # finished ranks too; then it is usable again
+    POLICIES_REMOVED = "all admission policies are removed"
+    DATABASE_LOCKED = "nobody can write to the history's database"
 
 
 LASTS_S: Final[Mapping[Accident, tuple[float, float]]] = {
@@ -35,6 +37,8 @@ LASTS_S: Final[Mapping[Accident, tuple[float, float]]] = {
     Accident.LEASE_DELETED: (5.0, 10.0),
     Accident.OLD_CRD: (15.0, 30.0),
     Accident.DRAIN: (5.0, 15.0),
+    Accident.POLICIES_REMOVED: (10.0, 30.0),
+    Accident.DATABASE_LOCKED: (20.0, 60.0),  # SQLite waits 5 s for a lock, and then says that it is locked
 }
 LONG: Final = frozenset({Accident.ALL_NOT_READY, Accident.MOST_NOT_READY})
 CLOCKED: Final = ("operator", "planner")

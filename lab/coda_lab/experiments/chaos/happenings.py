@@ -24,8 +24,9 @@ from coda_lab.experiments.chaos.progress_signs import LEASES, Signs, What
 from coda_lab.experiments.chaos.restore import Restorer
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.driver import insist
-from coda_lab.experiments.load.watches import PODS
-from coda_lab.host.paths import crds
+from coda_lab.experiments.load.recorded import locked
+from coda_lab.experiments.load.watches import ALL_PODS
+from coda_lab.host.paths import crds, manifests
 from coda_lab.kubelets.fleet import LOST
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import EXTENDER, OPERATOR
@@ -86,6 +87,8 @@ class Happenings:
             Accident.LEASE_DELETED: self._delete_lease,
             Accident.OLD_CRD: self._downgrade,
             Accident.DRAIN: self._drain,
+            Accident.POLICIES_REMOVED: self._remove_policies,
+            Accident.DATABASE_LOCKED: self._lock_database,
         }
 
     async def happen(self, mishap: Mishap) -> Happened:
@@ -147,22 +150,25 @@ class Happenings:
 
     async def _drain(self, mishap: Mishap) -> str:
         admin = self._grounds.admin
-        pods = [pod for pod in (await _listed(admin, PODS)) if LABEL_JOB_UID in (pod["metadata"].get("labels") or {})]
+        pods = [
+            pod for pod in (await _listed(admin, ALL_PODS)) if LABEL_JOB_UID in (pod["metadata"].get("labels") or {})
+        ]
         done = sorted({_node_of(pod) for pod in pods if pod["status"].get("phase") == "Succeeded"})
         names = done or sorted({_node_of(pod) for pod in pods if _node_of(pod)}) or list(self._grounds.nodes)
         name = names[int(mishap.choice * len(names))]
         await insist(lambda: admin.patch(f"{_NODES}/{name}", {"spec": {"unschedulable": True}}))
         try:
-            mine = [pod["metadata"]["name"] for pod in pods if _node_of(pod) == name]
+            mine = [_id_of(pod) for pod in pods if _node_of(pod) == name]
             await self._each(mine, self._evict)
             await asyncio.sleep(mishap.lasts_s)
         finally:
             await insist(lambda: admin.patch(f"{_NODES}/{name}", {"spec": {"unschedulable": None}}))
         return f"drain of {name} ({len(mine)} pods of gangs, finished ranks: {'yes' if done else 'no'})"
 
-    async def _evict(self, name: str) -> Json:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}}
-        return await self._grounds.admin.create(f"{PODS}/{name}/eviction", body)
+    async def _evict(self, pod: str) -> Json:
+        namespace, name = pod.split("/")
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        return await self._grounds.admin.create(f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
 
     # --- Coda's own objects and clocks --------------------------------------------------------------------------------
 
@@ -195,6 +201,21 @@ class Happenings:
         finally:
             await insist(lambda: install.apply_all(admin, definitions))
         return "an older definition was applied and the right one again"
+
+    async def _remove_policies(self, mishap: Mishap) -> str:
+        """What is submitted meanwhile is neither checked nor stamped."""
+        admin, policies = self._grounds.admin, install.policies_in(manifests())
+        await insist(lambda: install.delete_all(admin, policies))
+        try:
+            await asyncio.sleep(mishap.lasts_s)
+        finally:
+            await insist(lambda: install.apply_all(admin, policies))
+        return f"{len(policies)} policies and bindings were removed and applied again"
+
+    async def _lock_database(self, mishap: Mishap) -> str:
+        async with locked(self._grounds.cluster.layout.history):
+            await asyncio.sleep(mishap.lasts_s)
+        return "the history's database was locked"
 
     async def _restore(self, mishap: Mishap) -> str:
         await self._grounds.restorer.restore(mishap.lasts_s)
@@ -229,6 +250,10 @@ async def _listed(client: Client, path: str) -> list[Json]:
 
     await insist(read)
     return items
+
+
+def _id_of(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _node_of(pod: Json) -> str:

@@ -18,6 +18,8 @@ from coda_lab.experiments.chaos.happenings import Happened
 from coda_lab.experiments.chaos.lending import Lent
 from coda_lab.experiments.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind, Target
 from coda_lab.experiments.load.account import Account
+from coda_lab.experiments.load.recorded import Recorded
+from coda_lab.experiments.load.stops import Stops
 
 AFTER_A_JUMP_S: Final = 60.0  # as long as a placement made meanwhile may withhold capacity
 
@@ -38,7 +40,10 @@ class Outcome:
     check: Check
     account: Account
     restarts_by_part: Mapping[str, int]
+    stops: Stops
+    history: Recorded
     lent: Lent | None = None
+    tenant_edits: int = 0
 
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches that are Coda's."""
@@ -77,6 +82,7 @@ class Outcome:
         found += [_sentence(each) for each in self.struck if each.over_budget]
         found += [problem for each in self.happened for problem in each.problems]
         found += self.lent.problems() if self.lent is not None else ()
+        found += (*self.stops.problems(), *self.history.problems())
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
@@ -109,6 +115,9 @@ class Outcome:
             "checked": asdict(self.check.counts) | {"notes": list(self.check.notes)},
             "jobs": self.account.as_json(),
             "foreign_pods": self.account.pods_as_json(),
+            "stops": self.stops.as_json(),
+            "history": self.history.as_json(),
+            "tenant_edits": self.tenant_edits,
             "lending": None if self.lent is None else asdict(self.lent),
             "restarts_after_ending_by_themselves": {
                 part: count for part, count in self.restarts_by_part.items() if count

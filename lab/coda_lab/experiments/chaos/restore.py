@@ -21,10 +21,11 @@ from typing import Final
 from coda.errors import Outage
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.write import job_path
 from coda_lab.checker import Checker
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.driver import RETRY_S, insist
-from coda_lab.experiments.load.watches import JOBS, PODS, Watches
+from coda_lab.experiments.load.watches import ALL_JOBS, PODS, Watches
 from coda_lab.local.cluster import LocalCluster, answers_ok
 from coda_lab.local.restarts import Restarter
 from coda_lab.spec import KUBELETS, SCHEDULER
@@ -92,15 +93,15 @@ class Restorer:
 
     async def _correct(self, known_jobs: set[str], known_pods: set[str]) -> None:
         """Take back what is gone, and do again what was undone: deletions, and resuming."""
-        jobs = await self._by_name(JOBS)
+        jobs = await self._by_name(ALL_JOBS)
         pods = await self._by_name(PODS)
         self.account.take_back(known_jobs - set(jobs), known_pods - set(pods))
         for name, job in jobs.items():
             entry = self.account.jobs.get(name)
             if entry is not None and (entry.deletion_asked or not entry.is_open):
-                await insist(_delete(self.admin, f"{JOBS}/{name}"))
+                await insist(_delete(self.admin, job_path(entry.plan.id)))
             elif entry is not None and entry.asked_anew and job["spec"].get("suspend"):
-                await insist(_resume(self.admin, f"{JOBS}/{name}"))
+                await insist(_resume(self.admin, job_path(entry.plan.id)))
         for name in pods:
             known = self.account.pods.get(name)
             if known is not None and (known.deletion_asked or known.end is not None):

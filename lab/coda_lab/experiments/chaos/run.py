@@ -28,8 +28,11 @@ from coda_lab.experiments.chaos.schedule import Fault, schedule
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.display import Standing
 from coda_lab.experiments.load.driver import Demand, Driver
-from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs, of_all_classes
-from coda_lab.experiments.load.watches import JOBS, PODS, Watches, beside
+from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs, of_all_classes, of_tenants, with_tuned_cores
+from coda_lab.experiments.load.recorded import recorded
+from coda_lab.experiments.load.stops import Stops
+from coda_lab.experiments.load.tenants import Tenants
+from coda_lab.experiments.load.watches import ALL_JOBS, ALL_PODS, Watches, beside
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.temp_folder import temporary_folder
 from coda_lab.host.versions import machine, versions
@@ -48,6 +51,14 @@ LATE_RANK_S: Final = 15.0
 SEATS: Final = 4  # on each GPU
 SHARED: Final = {"CODA_SHARING": "true", "CODA_SHARING_AUTO_WAIT_S": "5"}
 LENT_LIMIT_S: Final = 120.0  # until every CPU job runs again
+RECORDED_LIMIT_S: Final = 60.0  # until the history has every job that ended
+TENANTS_SHARE: Final = {  # gangs of a few seconds stop for tenants, and guests for large gangs
+    "CODA_SCHEDULING_POLICY": "coda",
+    "CODA_FAIR_SHARE_MIN_RUNTIME_S": "2",
+    "CODA_FAIR_SHARE_STOPS_PER_MINUTE": "0",
+    "CODA_ARRAY_LARGE_SHARE": "0.5",
+}
+TUNING_WINDOW_S: Final = 1.0  # jobs of a few seconds are tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +74,8 @@ class Options:
     only: tuple[Accident, ...] = ()
     lending: bool = False  # CPU jobs borrow cores, and ArrayQuotas change
     sharing: bool = False  # jobs of all classes: some share GPUs
+    tenants: bool = False  # a tree of tenants that borrow GPUs, and stops with notice
+    agents: int = 0  # nodes whose agent resizes jobs
     drain_s: float = 300.0
     budget_s: float = BUDGET_S  # of the planner's fail-over
     logs: Path | None = None
@@ -93,6 +106,7 @@ class Scene:
     checker: Checker
     struck: list[Struck]
     happened: list[Happened]
+    stops: Stops
 
     def standing(self) -> Standing:
         """For the display."""
@@ -120,13 +134,16 @@ async def run(options: Options, audience: Audience) -> Outcome:
         cluster, admin = started.cluster, await stack.enter_async_context(started.cluster.client("admin"))
         user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
         began_s = time.time()
-        signs, account, checker = Signs(), Account(), Checker(admin)
-        listeners = ((JOBS, (account.on_job, signs.on_job)), (PODS, (account.on_pod, signs.on_pod)))
+        signs, account, checker, stops = Signs(), Account(), Checker(admin), Stops()
+        of_jobs = (account.on_job, signs.on_job, stops.on_job)
+        listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod)))
         watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)
         account.changed = driver.wake.set
-        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[], happened=[])
+        scene = Scene(
+            options=options, began_s=began_s, account=account, checker=checker, struck=[], happened=[], stops=stops
+        )
         grounds = Grounds(
             cluster=cluster,
             admin=admin,
@@ -136,12 +153,17 @@ async def run(options: Options, audience: Audience) -> Outcome:
             clock_by_part=started.clock_by_part,
             restorer=Restorer(cluster, restarter, admin, account, checker, watches),
         )
+        tenants = Tenants(admin, seed=options.seed, gpus=sum(node.gpus for node in options.specs))
+        if options.tenants:
+            await tenants.make()
         async with checker.watching(), watches.kept(), beside(restarter.keep_all()), beside(driver.run()):
             audience.scene(scene)
             lending = Lending(admin, seed=options.seed, nodes=len(options.specs), with_accidents=bool(options.mishaps))
-            stop_lending = await stack.enter_async_context(AsyncExitStack())
+            stop_edits = await stack.enter_async_context(AsyncExitStack())
             if options.lending:
-                await stop_lending.enter_async_context(beside(lending.run()))
+                await stop_edits.enter_async_context(beside(lending.run()))
+            if options.tenants:
+                await stop_edits.enter_async_context(beside(tenants.edit()))
             striker = Striker(
                 cluster,
                 restarter,
@@ -163,8 +185,9 @@ async def run(options: Options, audience: Audience) -> Outcome:
             driver.submitting = False
             audience.step("no more faults, no new jobs: waiting for everything to end")
             drained_s = await driver.drained(options.drain_s)
-            await stop_lending.aclose()
+            await stop_edits.aclose()
             lent = await lending.ended(LENT_LIMIT_S) if options.lending else None
+            history = await recorded(cluster.layout.history, account, limit_s=RECORDED_LIMIT_S)
         return Outcome(
             seed=options.seed,
             nodes=options.nodes,
@@ -179,6 +202,9 @@ async def run(options: Options, audience: Audience) -> Outcome:
             account=account,
             restarts_by_part=restarter.restarts_by_part,
             lent=lent,
+            stops=stops,
+            history=history,
+            tenant_edits=tenants.edits,
         )
 
 
@@ -208,6 +234,8 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
         api_port=api_port,
         server_by_part={part: f"https://{LOOPBACK}:{port}" for part, port in zip(GATED, gate_ports, strict=True)},
         seats=SEATS if options.sharing else 0,
+        agents=options.agents,
+        agent_window_s=TUNING_WINDOW_S,
         environ_by_part=_environs(options, clock_by_part),
     )
     cluster = await stack.enter_async_context(running_cluster(spec, tell=audience.step))
@@ -220,8 +248,9 @@ def _environs(options: Options, clock_by_part: Mapping[str, Path]) -> dict[str, 
     found: dict[str, dict[str, str]] = {}
     if options.accidents:
         found |= {part: dict(environ(path)) for part, path in clock_by_part.items()}
-    if options.sharing:
-        found |= {part: found.get(part, {}) | SHARED for part in GATED if part.startswith(EXTENDER)}
+    more = (SHARED if options.sharing else {}) | (TENANTS_SHARE if options.tenants else {})
+    if more:
+        found |= {part: found.get(part, {}) | more for part in GATED if part.startswith(EXTENDER)}
     return found
 
 
@@ -230,6 +259,10 @@ def _driver(user: Client, account: Account, options: Options) -> Driver:
     gangs = jobs(options.seed, nodes=len(specs), gpus_per_node=specs[0].gpus)
     if options.sharing:
         gangs = of_all_classes(gangs, options.seed)
+    if options.tenants:
+        gangs = of_tenants(gangs, options.seed)
+    if options.agents:
+        gangs = with_tuned_cores(gangs, options.seed)
     if options.accidents:
         gangs = _with_late_ranks(gangs)
     return Driver(user, account, Demand.overloading(specs), gangs, foreign_pods(options.seed))

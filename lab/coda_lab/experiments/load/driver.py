@@ -14,8 +14,8 @@ from coda_kube.api.client import AlreadyExists, Client, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.experiments.load.account import Account, JobEntry
-from coda_lab.experiments.load.plans import NAMESPACE, Act, JobPlan, PodPlan, edit_json, job_json, pod_json
-from coda_lab.experiments.load.watches import JOBS, PODS
+from coda_lab.experiments.load.plans import Act, JobPlan, PodPlan, edit_json, job_json, pod_json
+from coda_lab.experiments.load.watches import PODS, jobs_path
 from coda_lab.kubelets.nodes import NodeSpec
 
 AT_ONCE: Final = 8  # requests in flight
@@ -136,7 +136,7 @@ class Driver:
         return plan
 
     async def _submit_job(self, entry: JobEntry, tasks: asyncio.TaskGroup) -> None:
-        await insist(lambda: self._client.create(JOBS, job_json(entry.plan)))
+        await insist(lambda: self._client.create(jobs_path(entry.plan.namespace), job_json(entry.plan)))
         if entry.plan.act is not None:
             tasks.create_task(self._act(entry, entry.plan.act))
 
@@ -151,7 +151,7 @@ class Driver:
         for job in jobs:
             if not job.is_gone and not job.deletion_asked:
                 job.deletion_asked = True
-                tasks.create_task(self._delete_later(job_path(f"{NAMESPACE}/{job.plan.name}")))
+                tasks.create_task(self._delete_later(job_path(job.plan.id)))
         for pod in pods:
             if not pod.is_gone and not pod.deletion_asked:
                 pod.deletion_asked = True
@@ -163,7 +163,7 @@ class Driver:
 
     async def _act(self, entry: JobEntry, act: Act) -> None:
         plan = entry.plan
-        path = job_path(f"{NAMESPACE}/{plan.name}")
+        path = job_path(plan.id)
         await asyncio.sleep(plan.act_after_s)
         if not entry.is_open:
             return

@@ -27,6 +27,15 @@ ACTING_SHARE: Final = 0.25
 EXIT_CODE: Final = 3
 CLASSES: Final = tuple(each.value for each in (SharingWish.GUARANTEED, SharingWish.OPPORTUNISTIC, SharingWish.AUTO))
 GPU_MEMORY: Final = "20Gi"  # four fill a card
+TENANTS: Final = ("red", "blue", "firm")  # namespaces
+TURN: Final = 25  # jobs until another tenant asks for most
+TENANTS_RANKS: Final = 4  # of a gang at most: large ones that wait leave too many GPUs free for anybody to be stopped
+TENANTS_RUN: Final = 3.0  # times as long: a gang that just started is not stopped
+OF_ITS_TURN: Final = 0.7  # share of the jobs
+RESUMING_SHARE: Final = 0.8
+NOTICES_S: Final = (0, 0, 2, 8)
+EXIT_AFTER_S: Final = 0.5  # of those that listen: half
+TUNED_SHARE: Final = 0.3
 
 
 class End(Enum):
@@ -67,6 +76,16 @@ class JobPlan:
     pause_s: float = 0.0
     last_rank_s: float = 0.0  # rank 0 runs so much longer than the others
     service_class: str = ""
+    namespace: str = NAMESPACE
+    resumable: bool = False
+    notice_s: int = 0  # it asks to be told before it is stopped
+    listens: bool = False  # it ends by itself once it is told
+    is_tuned: bool = False  # its cores are the allocator's
+
+    @property
+    def id(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
 
     @property
     def gpus(self) -> int:
@@ -107,6 +126,34 @@ def of_all_classes(plans: Iterator[JobPlan], seed: int) -> Iterator[JobPlan]:
     for plan in plans:
         service_class = rng.choice(CLASSES)
         yield replace(plan, service_class=service_class) if plan.gpus_per_replica == 1 else plan
+
+
+def of_tenants(plans: Iterator[JobPlan], seed: int) -> Iterator[JobPlan]:
+    """Jobs like these, but smaller and longer, of three tenants. One after the other asks for most: it borrows, and
+    then gives back.
+    """
+    rng = random.Random(f"tenants {seed}")
+    for number, plan in enumerate(plans):
+        its_turn = TENANTS[number // TURN % len(TENANTS)]
+        resumable = rng.random() < RESUMING_SHARE
+        replicas = min(plan.replicas, TENANTS_RANKS)
+        yield replace(
+            plan,
+            replicas=replicas,
+            failing_rank=None if plan.failing_rank is None else min(plan.failing_rank, replicas - 1),
+            run_s=TENANTS_RUN * plan.run_s,
+            namespace=its_turn if rng.random() < OF_ITS_TURN else rng.choice(TENANTS),
+            resumable=resumable,
+            notice_s=rng.choice(NOTICES_S) if resumable else 0,
+            listens=rng.random() < 0.5,
+        )
+
+
+def with_tuned_cores(plans: Iterator[JobPlan], seed: int) -> Iterator[JobPlan]:
+    """The same jobs; the cores of some are the allocator's, which resizes them while they run."""
+    rng = random.Random(f"tuned {seed}")
+    for plan in plans:
+        yield replace(plan, is_tuned=True) if rng.random() < TUNED_SHARE else plan
 
 
 def foreign_pods(seed: int) -> Iterator[PodPlan]:
@@ -155,16 +202,17 @@ def job_json(plan: JobPlan) -> dict[str, Any]:
         scope = f"rank-{plan.failing_rank}" if plan.fails_always else "attempt-1"
         notes[f"{PREFIX}exit-code.{scope}"] = str(EXIT_CODE)
         notes[f"{PREFIX}run-seconds.{scope}"] = f"{plan.run_s / 2:g}"
-    shared = {"serviceClass": plan.service_class, "gpuMemory": GPU_MEMORY, "resumable": True}
+    if plan.listens:
+        notes[f"{PREFIX}exit-on-stop-seconds"] = f"{EXIT_AFTER_S:g}"
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": plan.name, "namespace": NAMESPACE},
-        "spec": (shared if plan.service_class else {})
+        "metadata": {"name": plan.name, "namespace": plan.namespace},
+        "spec": _wishes(plan)
         | {
             "replicas": plan.replicas,
             "gpusPerReplica": plan.gpus_per_replica,
-            "cpusPerReplica": plan.cpus_per_replica,
+            "cpusPerReplica": "auto" if plan.is_tuned else plan.cpus_per_replica,
             "retries": plan.retries,
             "template": {
                 "metadata": {"annotations": notes},
@@ -172,6 +220,17 @@ def job_json(plan: JobPlan) -> dict[str, Any]:
             },
         },
     }
+
+
+def _wishes(plan: JobPlan) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if plan.resumable or plan.service_class:
+        found["resumable"] = True
+    if plan.notice_s:
+        found["stopNoticeSeconds"] = plan.notice_s
+    if plan.service_class:
+        found |= {"serviceClass": plan.service_class, "gpuMemory": GPU_MEMORY}
+    return found
 
 
 def edit_json(plan: JobPlan) -> dict[str, Any]:

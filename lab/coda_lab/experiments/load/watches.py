@@ -13,8 +13,16 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_lab.experiments.load.plans import NAMESPACE
 
-JOBS: Final = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/trainingjobs"
+
+def jobs_path(namespace: str) -> str:
+    """The TrainingJobs of a namespace."""
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs"
+
+
+JOBS: Final = jobs_path(NAMESPACE)
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+ALL_JOBS: Final = f"/apis/{API_VERSION}/trainingjobs"
+ALL_PODS: Final = "/api/v1/pods"
 
 
 class Watches:

@@ -1,0 +1,127 @@
+"""Orders to stop: each is given for a job that then starts, or whose user withdrew it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda_kube.objects.json_types import Json
+from coda_lab.experiments.load.stops import SOON_S, Stops
+
+GUEST, OWNER = "blue/guest", "red/owner"
+
+
+class Watched:
+    """Stops that see one state after the other, at times that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.stops = Stops(now=lambda: self.now_s)
+        self._last: dict[str, Json] = {}
+
+    def see(self, job: str, *, generation: int = 1, **status: Any) -> None:
+        namespace, name = job.split("/")
+        metadata = {"namespace": namespace, "name": name, "generation": generation}
+        item = {"metadata": metadata, "spec": {}, "status": {"attempt": 1} | status}
+        self.stops.on_job(self._last.get(job), item)
+        self._last[job] = item
+
+    def lose(self, job: str) -> None:
+        self.stops.on_job(self._last.pop(job), None)
+
+    def stop_the_guest(self, cause: str = "FairShare", by: str = OWNER) -> None:
+        self.see(GUEST, phase="Running", placement=released("p1"))
+        self.see(OWNER, phase="Queued")
+        self.see(GUEST, phase="Running", placement=released("p1") | {"stop": {"cause": cause, "by": by}})
+
+    def free(self, answer: str = "Late") -> None:
+        last = {"attempt": 1, "cause": "FairShare", "by": OWNER, "answer": answer}
+        self.see(GUEST, attempt=2, phase="Queued", lastStop=last)
+
+
+def released(plan: str) -> dict[str, Any]:
+    return {"attempt": 1, "planId": plan, "state": "Released"}
+
+
+def test_an_order_is_served_once_its_job_is_placed() -> None:
+    watched = Watched()
+    watched.stop_the_guest()
+    watched.free("Saved")
+    watched.now_s += 3.0
+    watched.see(OWNER, phase="Starting", placement=released("p2"))
+    assert watched.stops.problems() == ()
+    assert watched.stops.as_json() == {
+        "orders": {"FairShare": 1},
+        "answers": {"FairShare Saved": 1},
+        "withdrawn": 0,
+        "slowest_start_s": 3.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "problem"), [(SOON_S + 1, "was placed 61 s after its end"), (None, "red/owner was never placed")]
+)
+def test_a_job_that_stopped_in_vain_is_a_problem(waits_s: float | None, problem: str) -> None:
+    watched = Watched()
+    watched.stop_the_guest()
+    watched.free()
+    if waits_s is not None:
+        watched.now_s += waits_s
+        watched.see(OWNER, phase="Starting", placement=released("p2"))
+    (said,) = watched.stops.problems()
+    assert said.startswith("attempt 1 of blue/guest was stopped (FairShare), but ")
+    assert said.endswith(problem)
+
+
+def test_another_job_that_takes_the_room_serves_nobody() -> None:
+    watched = Watched()
+    watched.stop_the_guest()
+    watched.free()
+    watched.see("firm/third", phase="Starting", placement=released("p3"))
+    assert len(watched.stops.problems()) == 1
+
+
+def test_a_job_of_another_namespace_is_known_by_its_namespace_only() -> None:
+    watched = Watched()
+    watched.stop_the_guest(by="red/*")
+    watched.free()
+    watched.see("firm/third", phase="Starting", placement=released("p3"))
+    assert len(watched.stops.problems()) == 1
+    watched.see("red/any", phase="Starting", placement=released("p4"))
+    assert watched.stops.problems() == ()
+
+
+@pytest.mark.parametrize("how", ["deleted", "edited", "suspended"])
+def test_an_order_whose_job_is_withdrawn_is_no_problem(how: str) -> None:
+    watched = Watched()
+    watched.stop_the_guest()
+    if how == "deleted":
+        watched.lose(OWNER)
+    elif how == "edited":
+        watched.see(OWNER, generation=2, phase="Queued")
+    else:
+        watched.see(OWNER, phase="Suspended")
+    watched.free()
+    assert watched.stops.problems() == ()
+    assert watched.stops.as_json()["withdrawn"] == 1
+
+
+def test_an_order_is_counted_once_though_it_is_seen_again() -> None:
+    watched = Watched()
+    watched.stop_the_guest()
+    watched.see(GUEST, phase="Running", reason="Stopping", placement=released("p1") | {"stop": {"by": OWNER}})
+    stopping = released("p1") | {"stop": {"cause": "FairShare", "by": OWNER}}
+    watched.stops.on_job(
+        None,
+        {"metadata": {"namespace": "blue", "name": "guest"}, "spec": {}, "status": {"placement": stopping}},
+    )
+    assert len(watched.stops.orders) == 1
+
+
+def test_a_job_that_is_upgraded_is_served_by_its_own_next_placement() -> None:
+    watched = Watched()
+    watched.stop_the_guest("Upgrade", by=GUEST)
+    watched.see(GUEST, attempt=2, phase="Starting", placement=released("p2"))
+    assert watched.stops.problems() == ()
+    assert watched.stops.orders[0].waited_s == 0.0
