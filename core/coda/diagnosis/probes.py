@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from coda.diagnosis.patterns import Pattern, Where
 
 Entry = tuple[int, Pattern]
 """The number of a rule, and one of its patterns."""
-_EDGE: Final = 4  # letters of a word's start or end by which a part of a word is looked up
+_EDGE: Final = 4  # letters of a word's start or end by which a part of a word is looked up; fewer if it is shorter
 
 
 class ProbeIndex:
@@ -23,22 +23,17 @@ class ProbeIndex:
             by_place[entry[1].probe.where][entry[1].probe.word].append(entry)
         self._whole: Mapping[str, list[Entry]] = by_place[Where.WHOLE]
         self._inside: Mapping[str, list[Entry]] = by_place[Where.INSIDE]
-        self._starts = _by_edge(by_place[Where.START], slice(None, _EDGE))
-        self._ends = _by_edge(by_place[Where.END], slice(-_EDGE, None))
+        self._starts = _Starts(by_place[Where.START])
+        self._ends = _Starts({part[::-1]: entries for part, entries in by_place[Where.END].items()})
 
     def entries_by_word(self, words: Collection[str]) -> dict[str, list[Entry]]:
         """Return the patterns that a text with these words may match, by the word that says so. O(words)."""
         found: dict[str, list[Entry]] = defaultdict(list)
         for word in self._whole.keys() & words:
             found[word] += self._whole[word]
-        starts, ends = self._starts, self._ends
         for word in words:
-            for part, entries in starts.get(word[:_EDGE], ()):
-                if word.startswith(part):
-                    found[word] += entries
-            for part, entries in ends.get(word[-_EDGE:], ()):
-                if word.endswith(part):
-                    found[word] += entries
+            for entries in (*self._starts.of(word), *self._ends.of(word[::-1])):
+                found[word] += entries
         joined = " ".join(words)
         for part in [part for part in self._inside if part in joined]:
             for word in words:
@@ -47,8 +42,18 @@ class ProbeIndex:
         return found
 
 
-def _by_edge(entries_by_part: Mapping[str, list[Entry]], edge: slice) -> dict[str, list[tuple[str, list[Entry]]]]:
-    found: dict[str, list[tuple[str, list[Entry]]]] = defaultdict(list)
-    for part, entries in entries_by_part.items():
-        found[part[edge]].append((part, entries))
-    return dict(found)
+class _Starts:
+    """Entries by the starts of words, looked up by their first letters: all of them, if a start is a short one."""
+
+    def __init__(self, entries_by_start: Mapping[str, list[Entry]]) -> None:
+        self._by_edge: dict[int, dict[str, list[tuple[str, list[Entry]]]]] = {}
+        for start, entries in entries_by_start.items():
+            letters = min(_EDGE, len(start))
+            self._by_edge.setdefault(letters, {}).setdefault(start[:letters], []).append((start, entries))
+
+    def of(self, word: str) -> Iterator[list[Entry]]:
+        """Yield the entries of each start that the word has."""
+        for letters, by_edge in self._by_edge.items():
+            for start, entries in by_edge.get(word[:letters], ()):
+                if word.startswith(start):
+                    yield entries
