@@ -162,6 +162,8 @@ def _with_members(state: PaceState, report: PaceReport, now_s: float, config: Sh
         return state
     state = replace(state, ceiling=FULL_SHARE, ceiling_until_s=-math.inf, hold_s=0.0)
     if was_shared:
+        if state.phase is PacePhase.MEASURING:
+            return _to_measuring(state, now_s, config)  # the newcomer ran beside what was measured so far
         follows = state.phase in (PacePhase.RAISING, PacePhase.BACKING)
         return _entered(state, PacePhase.RAISING, config.floor_share, now_s) if follows else state
     alone = state.since[-5 * config.stable_steps :]

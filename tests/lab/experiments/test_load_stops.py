@@ -92,6 +92,17 @@ def test_a_job_of_another_namespace_is_known_by_its_namespace_only() -> None:
     assert watched.stops.problems() == ()
 
 
+def test_a_cpu_job_is_served_once_one_of_its_pods_is_bound() -> None:
+    watched = Watched()
+    watched.stop_the_guest("Preempt", by="batch/*")
+    watched.free()
+    pod: Json = {"metadata": {"namespace": "batch", "name": "sweep-1"}, "spec": {}}
+    watched.stops.on_pod(None, pod)
+    assert len(watched.stops.problems()) == 1
+    watched.stops.on_pod(pod, pod | {"spec": {"nodeName": "n"}})
+    assert watched.stops.problems() == ()
+
+
 @pytest.mark.parametrize("how", ["deleted", "edited", "suspended"])
 def test_an_order_whose_job_is_withdrawn_is_no_problem(how: str) -> None:
     watched = Watched()

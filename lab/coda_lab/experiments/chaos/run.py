@@ -136,7 +136,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
         began_s = time.time()
         signs, account, checker, stops = Signs(), Account(), Checker(admin), Stops()
         of_jobs = (account.on_job, signs.on_job, stops.on_job)
-        listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod)))
+        listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod, stops.on_pod)))
         watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)

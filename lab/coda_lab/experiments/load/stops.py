@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import LABEL_JOB_UID
 
 SOON_S: Final = 60.0
 """From the end of a stopped attempt to the start for which it stopped: a fault may last 15 s, and two may meet."""
@@ -76,6 +77,13 @@ class Stops:
         if new is None or status.get("phase") in _IDLE or is_asked_otherwise or item["spec"].get("suspend"):
             for order in self._open:
                 order.withdrawn |= order.is_for(job)
+
+    def on_pod(self, old: Json | None, new: Json | None) -> None:
+        """Listener for `WatchCache`: CPU jobs, which have no other sign of their start."""
+        if new is None or LABEL_JOB_UID in (new["metadata"].get("labels") or {}):
+            return
+        if new["spec"].get("nodeName") and not (old and old["spec"].get("nodeName")):
+            self._serve(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
     def problems(self) -> tuple[str, ...]:
         """A sentence for each order that was given in vain."""
