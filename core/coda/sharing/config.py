@@ -74,6 +74,13 @@ class SharingConfig:
     """Seconds in which the peak must be lower before memory is given back, and between two raises of one job, >= 0.
     Default: AntMan's worst overhead was 0.4 % at one change per minute."""
 
+    hurry_s: float = 2.0
+    """Seconds for which a job that must give memory back is not paced while the guaranteed job arrives, >= 0. Our
+    choice: most mini-batches end within it, and one that never obeys harms no longer."""
+
+    overflow_hurry_s: float = 60.0
+    """The same while the guaranteed job lies in host memory, which slows it more than a neighbour does, >= 0."""
+
     shrink_margin: float = 0.10
     """What an overflow takes from the neighbours beyond its own size, relative, >= 0. Our choice."""
 
@@ -112,7 +119,8 @@ class SharingConfig:
         positive = (self.period_s, self.silent_s, self.ceiling_hold_s, self.remeasure_s, self.trial_hold_s)
         require(all(time > 0 for time in positive), "periods and holds must be above 0", positive)
         times = (self.arriving_s, self.measure_s, self.suspend_below_s, self.memory_hold_s, self.auto_wait_s)
-        require(all(time >= 0 for time in times), "times must not be negative", times)
+        hurries = (self.hurry_s, self.overflow_hurry_s)
+        require(all(time >= 0 for time in (*times, *hurries)), "times must not be negative", (*times, *hurries))
         shares = (self.trial_share, self.busy_share, self.efficiency, self.least_speed)
         require(all(0 <= share <= 1 for share in shares), "shares must be 0 to 1", shares)
         steps = (self.step_share, self.floor_share)

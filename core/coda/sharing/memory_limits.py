@@ -86,7 +86,8 @@ class MemoryState:
 
     limits: of the opportunistic jobs, by uid; empty: none is limited
     misfits: uids of those for which the card is too small beside the others: stand still, and move elsewhere
-    hurried: uids of those that must give memory back now: not paced until they have
+    above: uids of those that have more than their limit, each with the time since when
+    hurried: uids of those that must give memory back now: not paced until they have, or were given up on
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
     peak_bytes, lower_since_s: what is kept for the guaranteed job, and since when it needs less
     pressed_at_s: when its overflow last took memory from the others beyond that"""
@@ -94,6 +95,7 @@ class MemoryState:
     guaranteed: str | None = None
     limits: tuple[MemoryLimit, ...] = ()
     misfits: tuple[str, ...] = ()
+    above: tuple[tuple[str, float], ...] = ()
     hurried: tuple[str, ...] = ()
     drains: bool = False
     peak_bytes: int = 0
@@ -144,13 +146,20 @@ def _beside(
         for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
     )
     by_uid = {limit.uid: limit.device_bytes for limit in limits}
-    hurried = tuple(sorted(use.uid for use in report.opportunistic if use.device_bytes > by_uid[use.uid]))
+    since_s = dict(state.above)
+    above = tuple(
+        (use.uid, min(now_s, since_s.get(use.uid, now_s)))
+        for use in sorted(report.opportunistic, key=lambda use: use.uid)
+        if use.device_bytes > by_uid[use.uid]
+    )
+    longest_s = config.overflow_hurry_s if overflows else config.hurry_s if report.arriving else 0.0
     return replace(
         state,
         limits=limits,
         misfits=misfits,
-        hurried=hurried if overflows or report.arriving else (),
-        drains=first.host_bytes > 0 and not hurried,
+        above=above,
+        hurried=tuple(uid for uid, began_s in above if now_s - began_s < longest_s),
+        drains=first.host_bytes > 0 and not above,
         trials=MemoryTrials(),
     )
 

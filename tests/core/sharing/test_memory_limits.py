@@ -57,6 +57,26 @@ def test_case_3_overflow_takes_from_the_neighbour_at_once_and_then_returns_to_th
     assert (state.hurried, state.drains, state.limit_of("o")) == ((), True, left)
 
 
+def test_a_job_that_never_gives_memory_back_is_paced_again_after_a_while() -> None:
+    deaf = use("o", 20, 3, device_bytes=18 * GIB)
+    state, hurried = MemoryState(), []
+    for second in range(10):
+        state = shifted(state, report(use("g", 0), deaf, arriving=True), float(second), CONFIG)
+        hurried.append(state.hurried == ("o",))
+    assert hurried == [True] * 2 + [False] * 8
+
+
+def test_a_guaranteed_job_in_host_memory_waits_longer_for_it() -> None:
+    deaf, grown = use("o", 30, 2, device_bytes=21 * GIB), use("g", 10, device_bytes=11 * GIB, host_bytes=4 * GIB)
+    state = shifted(MemoryState(), report(use("g", 10), deaf), 0.0, CONFIG)
+    last_s = 0.0
+    for second in range(1, 200):
+        state = shifted(state, report(grown, deaf), float(second), CONFIG)
+        last_s = float(second) if state.hurried else last_s
+    assert last_s == CONFIG.overflow_hurry_s
+    assert not state.drains
+
+
 def test_memory_is_given_back_after_a_minute_of_lower_peaks_in_one_step() -> None:
     state = shifted(MemoryState(), report(use("g", 20), use("o", 30, 2)), 0.0, CONFIG)
     limits = []

@@ -26,6 +26,21 @@ def test_a_newcomer_first_has_the_gpu_nearly_to_itself_and_is_measured_while_the
     assert plant.state.base_s == pytest.approx(0.1)
 
 
+def test_a_neighbour_that_arrives_while_the_base_is_measured_is_no_part_of_it() -> None:
+    """It has run for a while when it is known: what was measured meanwhile would excuse later harm."""
+    plant = Plant(step_s=0.1, harm=harm_above(1000))
+    plant.run(4)
+    assert plant.state.phase is PacePhase.MEASURING
+    plant.harm = lambda _: 0.05
+    plant.run(3)
+    plant.others = ("o", "p")
+    plant.run(1)
+    plant.harm = harm_above(0)
+    plant.run(30)
+    assert plant.state.base_s == pytest.approx(0.1)
+    assert max(plant.slowdowns[-50:]) < 1.06
+
+
 @pytest.mark.parametrize("noise", [0.01, 0.03, 0.06])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_newcomer_whose_mini_batches_vary_is_measured_as_soon_as_they_no_longer_drift(

@@ -150,6 +150,13 @@ def _summarise(outcome: Outcome, console: Console) -> None:
         slowest_s = report["stops"]["slowest_start_s"]
         line = f"Stops for others: {kinds}; the slowest start afterwards took {slowest_s} s."
         console.print(line, markup=False, highlight=False)
+    if (shared := outcome.shared) is not None:
+        line = (
+            f"Shared GPUs: {counted(shared.owners, 'guaranteed job')} beside others for {shared.shared_s:.0f} s, "
+            f"{shared.lost_share:.1%} slower; {counted(shared.crashes, 'agent')} killed, and at most "
+            f"{shared.longest_unwatched_s:.0f} s slow without one."
+        )
+        console.print(line, markup=False, highlight=False)
     verdict = "passed" if report["passed"] else counted(len(report["problems"]), "problem")
     console.print(f"Seed {outcome.seed}: {verdict}. {outcome.check.summary()}.", markup=False, highlight=False)
 

@@ -19,6 +19,7 @@ from coda_lab.experiments.chaos.lending import Lent
 from coda_lab.experiments.chaos.schedule import LONGER_THAN_A_LEASE_S, STORAGE, Fault, Kind, Target
 from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.recorded import Recorded
+from coda_lab.experiments.load.shared_gpus import Shared
 from coda_lab.experiments.load.stops import Stops
 
 AFTER_A_JUMP_S: Final = 60.0  # as long as a placement made meanwhile may withhold capacity
@@ -44,6 +45,7 @@ class Outcome:
     history: Recorded
     lent: Lent | None = None
     tenant_edits: int = 0
+    shared: Shared | None = None
 
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches that are Coda's."""
@@ -83,6 +85,7 @@ class Outcome:
         found += [problem for each in self.happened for problem in each.problems]
         found += self.lent.problems() if self.lent is not None else ()
         found += (*self.stops.problems(), *self.history.problems())
+        found += self.shared.problems() if self.shared is not None else ()
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
@@ -118,6 +121,7 @@ class Outcome:
             "stops": self.stops.as_json(),
             "history": self.history.as_json(),
             "tenant_edits": self.tenant_edits,
+            "shared_gpus": None if self.shared is None else self.shared.as_json(),
             "lending": None if self.lent is None else asdict(self.lent),
             "restarts_after_ending_by_themselves": {
                 part: count for part, count in self.restarts_by_part.items() if count

@@ -30,6 +30,7 @@ from coda_lab.experiments.load.display import Standing
 from coda_lab.experiments.load.driver import Demand, Driver
 from coda_lab.experiments.load.plans import JobPlan, foreign_pods, jobs, of_all_classes, of_tenants, with_tuned_cores
 from coda_lab.experiments.load.recorded import recorded
+from coda_lab.experiments.load.shared_gpus import SharedGpus
 from coda_lab.experiments.load.stops import Stops
 from coda_lab.experiments.load.tenants import Tenants
 from coda_lab.experiments.load.watches import ALL_JOBS, ALL_PODS, Watches, beside
@@ -135,8 +136,9 @@ async def run(options: Options, audience: Audience) -> Outcome:
         user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
         began_s = time.time()
         signs, account, checker, stops = Signs(), Account(), Checker(admin), Stops()
+        shared = SharedGpus(options.specs[options.agents :] if options.sharing else (), seed=options.seed)
         of_jobs = (account.on_job, signs.on_job, stops.on_job)
-        listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod, stops.on_pod)))
+        listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod, stops.on_pod, shared.on_pod)))
         watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)
@@ -160,6 +162,8 @@ async def run(options: Options, audience: Audience) -> Outcome:
             audience.scene(scene)
             lending = Lending(admin, seed=options.seed, nodes=len(options.specs), with_accidents=bool(options.mishaps))
             stop_edits = await stack.enter_async_context(AsyncExitStack())
+            if options.sharing:
+                await stop_edits.enter_async_context(beside(shared.run(cluster)))
             if options.lending:
                 await stop_edits.enter_async_context(beside(lending.run()))
             if options.tenants:
@@ -204,6 +208,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
             lent=lent,
             stops=stops,
             history=history,
+            shared=shared.outcome() if options.sharing else None,
             tenant_edits=tenants.edits,
         )
 

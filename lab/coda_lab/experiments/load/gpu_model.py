@@ -32,6 +32,7 @@ MARGIN: Final = 0.01
 DUTIES: Final = (0.2, 0.95)
 STEPS_S: Final = (0.04, 0.8)
 NOISE: Final = 0.005  # of a mini-batch
+DEAF_SHARE: Final = 0.1  # of jobs that never give memory back
 FLOOR: Final = SharingConfig().floor_share
 
 
@@ -78,6 +79,7 @@ class _Running:
     over_s: float = 0.0
     was_watched: bool = True
     is_told: bool = False
+    obeys: bool = True
     limit_by_gpu: dict[int, int] = field(default_factory=dict)  # bytes, as ordered
     device_by_gpu: dict[int, int] = field(default_factory=dict)  # bytes that it has: it obeys between mini-batches
 
@@ -123,7 +125,10 @@ class SharedNode:
         for uid in by_uid.keys() - self._running.keys():
             pod = by_uid[uid]
             share = FULL_SHARE if pod.owns else FLOOR
-            self._running[uid] = _Running(on=pod, profile=self._profile_of(pod.job), since_s=now_s, share=share)
+            obeys = random.Random(f"deaf {self._seed} {pod.job}").random() >= DEAF_SHARE
+            self._running[uid] = _Running(
+                on=pod, profile=self._profile_of(pod.job), since_s=now_s, share=share, obeys=obeys
+            )
             self._join(uid)
 
     def crash(self, now_s: float, lasts_s: float) -> None:
@@ -223,7 +228,7 @@ class SharedNode:
             one.left_s -= step_s
             steps.append(step_s)
         one.count += len(steps)
-        if steps:
+        if steps and one.obeys:
             one.device_by_gpu = {gpu: min(PEAK_BYTES, one.limit_by_gpu.get(gpu, PEAK_BYTES)) for gpu in one.on.gpus}
         if self._coordinator is None or not one.on.controls:
             return
