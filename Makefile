@@ -16,7 +16,7 @@
 #   realnode                  all tests on a real node: kubelet, containerd and a kernel of its own in a virtual machine
 #   chaos                     parts killed, stopped and cut off, and accidents, while CPU jobs borrow: KILLS=50 ACCIDENTS=20 SEED=7 NODES=100 OUT=chaos.json
 #                             WITH=--sharing: while jobs of all service classes share GPUs; --tenants: a tree of tenants that borrow
-#                             and give back; --lending: CPU jobs that borrow cores; "--agents 2": agents that resize jobs
+#                             and give back; --lending: CPU jobs that borrow cores; --tuning: jobs that grow and shrink; --agents 2: real agents
 #   fuzz                      malformed requests for the extender: COUNT=100000 SEED=7 OUT=fuzz.json
 #   hostile                   objects no honest user stores, beside honest jobs: OBJECTS=2000 SEED=7 OUT=hostile.json
 #   race                      gangs against foreign pods: GANGS=200 SCHEDULERS=one|two SEED=7 NODES=100 OUT=race.json
@@ -170,7 +170,7 @@ verify: kube helm
 	@mkdir -p $(REPORTS)
 	$(MAKE) --no-print-directory chaos OUT=$(REPORTS)/chaos.json
 	$(MAKE) --no-print-directory chaos WITH="--sharing --tenants" NODES=25 KILLS=30 ACCIDENTS=0 OUT=$(REPORTS)/chaos-sharing.json
-	$(MAKE) --no-print-directory chaos WITH="--sharing --tenants --lending --agents 2" NODES=24 ACCIDENTS=10 OUT=$(REPORTS)/chaos-all.json
+	$(MAKE) --no-print-directory chaos WITH="--sharing --tenants --lending --tuning --agents 2" NODES=24 ACCIDENTS=10 OUT=$(REPORTS)/chaos-all.json
 	$(MAKE) --no-print-directory race SCHEDULERS=one OUT=$(REPORTS)/race-one.json
 	$(MAKE) --no-print-directory race SCHEDULERS=two OUT=$(REPORTS)/race-two.json
 	$(MAKE) --no-print-directory fuzz OUT=$(REPORTS)/fuzz.json

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 SEED, KILLS, STOPS, CUTS = 1, 4, 1, 1
 BUDGET_S = 60  # beside other tests a fail-over takes longer; `make chaos` asks for the 15 s of the design
-ACCIDENTS = "drain,lease-deleted"  # the short ones
+ACCIDENTS = "policies-removed,lease-deleted"  # short ones
 
 
 def chaos(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
@@ -60,17 +60,21 @@ def read_until(stream: IO[str], words: str, *, within_s: float) -> str:
 def test_every_job_is_accounted_for_after_kills_a_stop_a_cut_and_accidents(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     words = ("--kills", str(KILLS), "--stops", str(STOPS), "--cuts", str(CUTS), "--accidents", "2", "--only", ACCIDENTS)
-    running = chaos(tmp_path, "--lending", *words, "--budget", str(BUDGET_S), "--out", str(out))
+    running = chaos(
+        tmp_path, "--lending", "--sharing", "--tenants", *words, "--budget", str(BUDGET_S), "--out", str(out)
+    )
     said, _ = running.communicate(timeout=400)
     assert running.returncode == 0, said
     report = json.loads(out.read_text())
     assert (report["passed"], report["problems"], report["breaches"]) == (True, [], [])
     wanted = [(each.target.value, each.kind.value) for each in schedule(SEED, kills=KILLS, stops=STOPS, cuts=CUTS)]
     assert [(each["target"], each["kind"]) for each in report["faults"]] == wanted
-    assert sorted(each["accident"] for each in report["accidents"]) == ["drain", "lease deleted"]
+    assert sorted(each["accident"] for each in report["accidents"]) == ["lease deleted", "policies removed"]
     lent, jobs = report["lending"], report["jobs"]
     assert lent["running"] == lent["cpu_jobs"] >= 108  # of a Job and, with three quarters, of a Deployment
     assert lent["quota_edits"] > 0
+    assert report["history"]["jobs"] >= jobs["succeeded"] + jobs["failed"]
+    assert report["shared_gpus"]["agents_killed"] > 0
     assert jobs["succeeded"] > 0
     assert jobs["submitted"] == jobs["succeeded"] + jobs["failed"] + jobs["deleted_by_the_test"]
     assert left_in(tmp_path) == []

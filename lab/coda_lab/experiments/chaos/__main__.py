@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--lending", action="store_true", help="CPU jobs borrow cores, and ArrayQuotas change")
     found.add_argument("--sharing", action="store_true", help="jobs of all service classes: some have seats on GPUs")
     found.add_argument("--tenants", action="store_true", help="a tree of tenants that borrow GPUs, and notice of stops")
+    found.add_argument("--tuning", action="store_true", help="the cores of jobs change while they run")
     found.add_argument(
         "--agents", type=int, default=0, help="agents, each on an emulated machine, tune cores (default 0)"
     )
@@ -64,6 +65,7 @@ def options_from(words: Sequence[str] | None) -> tuple[Options, argparse.Namespa
         lending=given.lending,
         sharing=given.sharing,
         tenants=given.tenants,
+        tuning=given.tuning,
         agents=given.agents,
         nodes=equal_nodes(given.nodes)[0],
         drain_s=given.drain,
@@ -150,6 +152,9 @@ def _summarise(outcome: Outcome, console: Console) -> None:
         slowest_s = report["stops"]["slowest_start_s"]
         line = f"Stops for others: {kinds}; the slowest start afterwards took {slowest_s} s."
         console.print(line, markup=False, highlight=False)
+    if outcome.wishes is not None and outcome.wishes.ends:
+        ends = ", ".join(f"{count} {how}" for how, count in report["wishes"].items())
+        console.print(f"Wishes for cores: {ends}.", markup=False, highlight=False)
     if (shared := outcome.shared) is not None:
         line = (
             f"Shared GPUs: {counted(shared.owners, 'guaranteed job')} beside others for {shared.shared_s:.0f} s, "

@@ -21,6 +21,7 @@ from coda_lab.experiments.load.account import Account
 from coda_lab.experiments.load.recorded import Recorded
 from coda_lab.experiments.load.shared_gpus import Shared
 from coda_lab.experiments.load.stops import Stops
+from coda_lab.experiments.load.wishes import Wishes
 
 AFTER_A_JUMP_S: Final = 60.0  # as long as a placement made meanwhile may withhold capacity
 
@@ -46,6 +47,7 @@ class Outcome:
     lent: Lent | None = None
     tenant_edits: int = 0
     shared: Shared | None = None
+    wishes: Wishes | None = None
 
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches that are Coda's."""
@@ -86,6 +88,7 @@ class Outcome:
         found += self.lent.problems() if self.lent is not None else ()
         found += (*self.stops.problems(), *self.history.problems())
         found += self.shared.problems() if self.shared is not None else ()
+        found += self.wishes.problems() if self.wishes is not None else ()
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
@@ -121,6 +124,7 @@ class Outcome:
             "stops": self.stops.as_json(),
             "history": self.history.as_json(),
             "tenant_edits": self.tenant_edits,
+            "wishes": None if self.wishes is None else self.wishes.as_json(),
             "shared_gpus": None if self.shared is None else self.shared.as_json(),
             "lending": None if self.lent is None else asdict(self.lent),
             "restarts_after_ending_by_themselves": {

@@ -34,6 +34,7 @@ from coda_lab.experiments.load.shared_gpus import SharedGpus
 from coda_lab.experiments.load.stops import Stops
 from coda_lab.experiments.load.tenants import Tenants
 from coda_lab.experiments.load.watches import ALL_JOBS, ALL_PODS, Watches, beside
+from coda_lab.experiments.load.wishes import Wishes
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.temp_folder import temporary_folder
 from coda_lab.host.versions import machine, versions
@@ -47,6 +48,7 @@ REPLICAS: Final = 2  # of the operator and of the extender: one leads, one stand
 GATED: Final = (*(f"{kind}-{number}" for kind in (OPERATOR, EXTENDER) for number in range(REPLICAS)), SCHEDULER)
 NODES_PER_RACK: Final = 25
 REQUEST_TIMEOUT_S: Final = 10.0
+AGENT_TIMEOUT_S: Final = 5.0
 LOAD_PATIENCE_S: Final = 10.0
 LATE_RANK_S: Final = 15.0
 SEATS: Final = 4  # on each GPU
@@ -76,7 +78,8 @@ class Options:
     lending: bool = False  # CPU jobs borrow cores, and ArrayQuotas change
     sharing: bool = False  # jobs of all classes: some share GPUs
     tenants: bool = False  # a tree of tenants that borrow GPUs, and stops with notice
-    agents: int = 0  # nodes whose agent resizes jobs
+    tuning: bool = False  # jobs grow and shrink while they run
+    agents: int = 0  # nodes with the real agent, on an emulated machine
     drain_s: float = 300.0
     budget_s: float = BUDGET_S  # of the planner's fail-over
     logs: Path | None = None
@@ -85,6 +88,11 @@ class Options:
     def specs(self) -> tuple[NodeSpec, ...]:
         """The nodes. Raises InvalidInput."""
         return node_specs(self.nodes, racks=1)
+
+    @property
+    def simulated(self) -> tuple[NodeSpec, ...]:
+        """The nodes that have no agent of their own."""
+        return self.specs[self.agents :]
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -136,8 +144,9 @@ async def run(options: Options, audience: Audience) -> Outcome:
         user = await stack.enter_async_context(cluster.client("user", timeout_s=REQUEST_TIMEOUT_S))
         began_s = time.time()
         signs, account, checker, stops = Signs(), Account(), Checker(admin), Stops()
-        shared = SharedGpus(options.specs[options.agents :] if options.sharing else (), seed=options.seed)
-        of_jobs = (account.on_job, signs.on_job, stops.on_job)
+        shared = SharedGpus(options.simulated if options.sharing else (), seed=options.seed)
+        wishes = Wishes(frozenset(node.name for node in options.simulated), seed=options.seed)
+        of_jobs = (account.on_job, signs.on_job, stops.on_job, wishes.on_job)
         listeners = ((ALL_JOBS, of_jobs), (ALL_PODS, (account.on_pod, signs.on_pod, stops.on_pod, shared.on_pod)))
         watches = Watches(admin, (*listeners, (LEASES, (signs.on_lease,))))
         restarter = Restarter(cluster)
@@ -162,8 +171,10 @@ async def run(options: Options, audience: Audience) -> Outcome:
             audience.scene(scene)
             lending = Lending(admin, seed=options.seed, nodes=len(options.specs), with_accidents=bool(options.mishaps))
             stop_edits = await stack.enter_async_context(AsyncExitStack())
-            if options.sharing:
-                await stop_edits.enter_async_context(beside(shared.run(cluster)))
+            if options.sharing or options.tuning:
+                clients = await _agent_clients(stack, cluster, options)
+                await stop_edits.enter_async_context(beside(shared.run(clients)))
+                await stop_edits.enter_async_context(beside(wishes.run(clients)))
             if options.lending:
                 await stop_edits.enter_async_context(beside(lending.run()))
             if options.tenants:
@@ -209,6 +220,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
             stops=stops,
             history=history,
             shared=shared.outcome() if options.sharing else None,
+            wishes=wishes,
             tenant_edits=tenants.edits,
         )
 
@@ -249,6 +261,13 @@ async def _started(stack: AsyncExitStack, options: Options, audience: Audience) 
     return _Started(cluster=cluster, gates=gates, clock_by_part=clock_by_part)
 
 
+async def _agent_clients(stack: AsyncExitStack, cluster: LocalCluster, options: Options) -> dict[str, Client]:
+    return {
+        node.name: await stack.enter_async_context(cluster.agent_client(node.name, timeout_s=AGENT_TIMEOUT_S))
+        for node in options.simulated
+    }
+
+
 def _environs(options: Options, clock_by_part: Mapping[str, Path]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     if options.accidents:
@@ -266,7 +285,7 @@ def _driver(user: Client, account: Account, options: Options) -> Driver:
         gangs = of_all_classes(gangs, options.seed)
     if options.tenants:
         gangs = of_tenants(gangs, options.seed)
-    if options.agents:
+    if options.tuning or options.agents:
         gangs = with_tuned_cores(gangs, options.seed)
     if options.accidents:
         gangs = _with_late_ranks(gangs)

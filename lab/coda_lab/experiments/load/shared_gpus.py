@@ -11,8 +11,8 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,13 +24,11 @@ from coda_kube.objects.names import AGENT, API_VERSION, GPU, LABEL_JOB_UID
 from coda_kube.objects.quantities import time_from_seconds
 from coda_lab.experiments.load.gpu_model import OnGpus, SharedNode, Slowed
 from coda_lab.kubelets.nodes import NodeSpec
-from coda_lab.local.cluster import LocalCluster
 
 ALONE_S: Final = 2.0  # the agent takes a minute; these jobs live for seconds
 WRITE_EVERY_S: Final = 2.0
 CRASH_EVERY_S: Final = 15.0
 AWAY_S: Final = (3.0, 12.0)
-TIMEOUT_S: Final = 5.0
 
 _PROFILES: Final = f"/apis/{API_VERSION}/nodeprofiles"
 
@@ -97,18 +95,13 @@ class SharedGpus:
         elif phase == "Running" and uid not in node.pods and (pod := self._granted(node, new)) is not None:
             node.pods[uid] = pod
 
-    async def run(self, cluster: LocalCluster) -> None:
-        """Let the time pass on all nodes until cancelled."""
-        async with AsyncExitStack() as stack:
-            clients = {
-                name: await stack.enter_async_context(cluster.agent_client(name, timeout_s=TIMEOUT_S))
-                for name in self._nodes
-            }
-            writing = asyncio.create_task(self._write_all(clients))
-            try:
-                await self._tick_all()
-            finally:
-                writing.cancel()
+    async def run(self, clients: Mapping[str, Client]) -> None:
+        """Let the time pass on all nodes until cancelled. `clients`: of the nodes' agents."""
+        writing = asyncio.create_task(self._write_all(clients))
+        try:
+            await self._tick_all()
+        finally:
+            writing.cancel()
 
     def outcome(self) -> Shared:
         """What was seen so far."""
@@ -163,7 +156,7 @@ class SharedGpus:
         self._rng.choice(shared).model.crash(now_s, self._rng.uniform(*AWAY_S))
         self._crashes += 1
 
-    async def _write_all(self, clients: dict[str, Client]) -> None:
+    async def _write_all(self, clients: Mapping[str, Client]) -> None:
         while True:
             for name, node in self._nodes.items():
                 rows = [node.model.row_of(gpu, self._now(), alone_s=ALONE_S) for gpu in range(node.gpus)]
