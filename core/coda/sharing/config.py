@@ -74,7 +74,7 @@ class SharingConfig:
     """Seconds in which the peak must be lower before memory is given back, and between two raises of one job, >= 0.
     Default: AntMan's worst overhead was 0.4 % at one change per minute."""
 
-    hurry_s: float = 2.0
+    hurry_s: float = 1.0
     """Seconds for which a job that must give memory back is not paced while the guaranteed job arrives, >= 0. Our
     choice: most mini-batches end within it, and one that never obeys harms no longer."""
 
