@@ -109,6 +109,7 @@ class SharedNode:
         self._running: dict[str, _Running] = {}
         self._coordinator: Coordinator | None = Coordinator(SharingConfig())
         self._back_at_s = 0.0
+        self._ticked_s: float | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -136,7 +137,9 @@ class SharedNode:
         self._coordinator, self._back_at_s = None, now_s + lasts_s
 
     def tick(self, now_s: float) -> None:
-        """A second passes, and ends at `now_s`."""
+        """About a second passes, and ends at `now_s`."""
+        passed_s = 1.0 if self._ticked_s is None else max(0.0, now_s - self._ticked_s)
+        self._ticked_s = now_s
         if self._coordinator is None and now_s >= self._back_at_s:
             self._coordinator = Coordinator(SharingConfig())
             for uid in self._running:
@@ -146,8 +149,8 @@ class SharedNode:
                 one.share, one.held_until_s = min(one.share, FLOOR), math.inf
             slowdown = self._slowdown(one, self._neighbours(one)) if one.on.owns else FULL_SHARE / max(1, one.share)
             if one.on.owns:
-                self._judge(one, slowdown)
-            self._step(uid, one, slowdown, now_s)
+                self._judge(one, slowdown, passed_s)
+            self._step(uid, one, slowdown, now_s, passed_s)
         if self._coordinator is not None:
             self._obey(self._coordinator, now_s)
 
@@ -193,34 +196,35 @@ class SharedNode:
             worst = max(worst, 1 / unpaced_speed(one.profile, paced))
         return worst
 
-    def _judge(self, one: _Running, slowdown: float) -> None:
+    def _judge(self, one: _Running, slowdown: float, passed_s: float) -> None:
         others = self._neighbours(one)
         if not others:
             one.over_s = 0.0
             return
         config, totals = SharingConfig(), self.totals
         totals.owners.add(one.on.uid)
-        totals.shared_s += 1.0
-        totals.lost_s += 1.0 - 1.0 / slowdown
-        totals.guest_s += len(others)
-        totals.guest_share_s += sum(other.share for other in others) / FULL_SHARE
+        totals.shared_s += passed_s
+        totals.lost_s += passed_s * (1.0 - 1.0 / slowdown)
+        totals.guest_s += passed_s * len(others)
+        totals.guest_share_s += passed_s * sum(other.share for other in others) / FULL_SHARE
         at_floor = self._slowdown(one, others, config.floor_share // len(others))
         noise = config.noise_bounds * NOISE
         bound = max(1 + config.tolerance + noise, at_floor) + MARGIN
         watched = self._coordinator is not None
-        one.over_s = one.over_s + 1.0 if slowdown > bound and watched == one.was_watched else float(slowdown > bound)
+        before_s = one.over_s if watched == one.was_watched else 0.0
+        one.over_s = before_s + passed_s if slowdown > bound else 0.0
         one.was_watched = watched
         if not watched:
             totals.longest_unwatched_s = max(totals.longest_unwatched_s, one.over_s)
-        if one.over_s == LONGEST_S + 1.0:
+        if before_s <= LONGEST_S < one.over_s:
             found = Slowed(
                 node=self.name, job=one.on.job, factor=slowdown, bound=bound, seconds=one.over_s, watched=watched
             )
             self.slowed.append(found)
 
-    def _step(self, uid: str, one: _Running, slowdown: float, now_s: float) -> None:
+    def _step(self, uid: str, one: _Running, slowdown: float, now_s: float, passed_s: float) -> None:
         steps: list[float] = []
-        one.left_s += 1.0
+        one.left_s += passed_s
         while True:
             step_s = one.profile.step_s * slowdown * max(0.5, 1 + self._rng.gauss(0, NOISE))
             if step_s > one.left_s:
