@@ -23,6 +23,7 @@ _ENDED: Final = FINISHED | {Phase.RESTARTING, Phase.SUSPENDED}
 
 
 class _Held(NamedTuple):
+    job: str
     tenant: str
     gpus: int
     plan_id: str
@@ -83,7 +84,7 @@ class TenantWatch:
             return None
         gpus = len(plan.nodes) * job.rank_request.get(GPU, 0) // 1000
         tenant = self._tenants.tenant_of(job.name.split("/", 1)[0])
-        return _Held(tenant, gpus, plan.plan_id, job.stop_cause is not None)
+        return _Held(job.name, tenant, gpus, plan.plan_id, job.stop_cause is not None)
 
     def _stopped_within_its_own(self, job: JobSeen, held: _Held, now_s: float) -> Breach | None:
         """No gang is stopped for an owner while a level below what both have in common holds no more than its own."""
@@ -93,9 +94,11 @@ class TenantWatch:
         other = tree.path(self._tenants.tenant_of(job.stopped_by.split("/", 1)[0]))
         common = len([1 for mine, its in zip(path, other, strict=False) if mine == its])
         for seat in path[common:]:
-            gpus = self._gpus_of(seat) + sum(gpus for _, tenant, gpus in self._left if seat in tree.path(tenant))
+            left = sum(gpus for _, tenant, gpus in self._left if seat in tree.path(tenant))
+            gpus = self._gpus_of(seat) + left
             if gpus <= tree.seat(seat).own_gpus:
-                said = f"holds {gpus} GPUs with it, and owns {tree.seat(seat).own_gpus}"
+                whose = ", ".join([f"{one.job} {one.gpus}" for one in self._of(seat)] + [f"left lately {left}"])
+                said = f"holds {gpus} GPUs with it ({whose}), and owns {tree.seat(seat).own_gpus}"
                 return _breach(job, f"job {job.name} is stopped for {job.stopped_by}, but {seat} {said}", now_s)
         return None
 
@@ -109,9 +112,12 @@ class TenantWatch:
         return None
 
     def _gpus_of(self, seat: str) -> int:
+        return sum(one.gpus for one in self._of(seat))
+
+    def _of(self, seat: str) -> list[_Held]:
         """What the jobs of a seat hold that were not told to stop. O(jobs with a placement)."""
         path = self._tenants.tree.path
-        return sum(one.gpus for one in self._held.values() if not one.is_stopped and seat in path(one.tenant))
+        return [one for one in self._held.values() if not one.is_stopped and seat in path(one.tenant)]
 
 
 def _breach(job: JobSeen, sentence: str, now_s: float) -> Breach:

@@ -64,7 +64,7 @@ def test_a_gang_on_lent_gpus_may_be_stopped_for_an_owner() -> None:
 
 def test_a_stop_within_the_own_of_a_level_is_a_breach() -> None:
     stopped = seen("blue/a", stop=StopCause.FAIR_SHARE, by="firm/x")
-    said = "job blue/a is stopped for firm/x, but org holds 4 GPUs with it, and owns 8"
+    said = "job blue/a is stopped for firm/x, but org holds 4 GPUs with it (left lately 4), and owns 8"
     assert told(watch(*TREE), seen("blue/a"), stopped) == [said]
     both = (seen("blue/a"), seen("blue/b"), seen("blue/b", stop=StopCause.FAIR_SHARE, by="red/x"))
     assert told(watch(*TREE), *both) == [], "for a sibling the organisation does not count"

@@ -26,7 +26,8 @@ TOLD_AFTER_S: Final = 2.0
 """The kubelet tells a grant to the agent so late: a status, a question a second later, and a round."""
 
 LONGEST_S: Final = 5.0
-"""A guaranteed job may be slower than its bound for so long."""
+LONGEST_STEPS: Final = 8
+"""A guaranteed job may be slower than its bound for so long, or for so many mini-batches: the law judges by five."""
 
 MARGIN: Final = 0.01
 DUTIES: Final = (0.2, 0.95)
@@ -216,7 +217,7 @@ class SharedNode:
         one.was_watched = watched
         if not watched:
             totals.longest_unwatched_s = max(totals.longest_unwatched_s, one.over_s)
-        if before_s <= LONGEST_S < one.over_s:
+        if before_s <= max(LONGEST_S, LONGEST_STEPS * one.profile.step_s) < one.over_s:
             found = Slowed(
                 node=self.name, job=one.on.job, factor=slowdown, bound=bound, seconds=one.over_s, watched=watched
             )
