@@ -91,6 +91,7 @@ def test_whole_gpus_are_told_of_the_pods_that_have_them_and_seats_of_nobody() ->
     assert {node.pods[uid].gpus for uid in ("first", "foreign")} == {(0,), (1,)}
     assert (node.pods["first"].controls, node.pods["foreign"].controls) == (True, False)
     node.model.see(node.pods.values(), 0.0)
+    node.model.tick(10.0)
     rows = [node.model.row_of(gpu, 10.0, alone_s=2.0) for gpu in (0, 1)]
     assert sorted(str(row["podUIDs"]) for row in rows) == ["['first']", "['foreign']"]
     assert ["utilization" in row for row in rows] == [False, True]  # the first one has a neighbour

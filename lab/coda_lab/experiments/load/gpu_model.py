@@ -25,6 +25,9 @@ PEAK_BYTES: Final = 18 * GIB  # four fill a card, as in `plans`
 TOLD_AFTER_S: Final = 2.0
 """The kubelet tells a grant to the agent so late: a status, a question a second later, and a round."""
 
+FIRST_KERNEL_S: Final = 2.0
+"""From the start of a container to its first kernel: to import torch alone takes as long."""
+
 LONGEST_S: Final = 5.0
 LONGEST_STEPS: Final = 8
 """A guaranteed job may be slower than its bound for so long, or for so many mini-batches: the law judges by five."""
@@ -79,6 +82,7 @@ class _Running:
     left_s: float = 0.0
     over_s: float = 0.0
     was_watched: bool = True
+    works: bool = False
     is_told: bool = False
     obeys: bool = True
     limit_by_gpu: dict[int, int] = field(default_factory=dict)  # bytes, as ordered
@@ -145,9 +149,13 @@ class SharedNode:
             self._coordinator = Coordinator(SharingConfig())
             for uid in self._running:
                 self._join(uid)
-        for uid, one in self._running.items():
+        for one in self._running.values():
+            one.works = now_s - one.since_s >= FIRST_KERNEL_S
             if now_s >= one.held_until_s:
                 one.share, one.held_until_s = min(one.share, FLOOR), math.inf
+        for uid, one in self._running.items():
+            if not one.works:
+                continue
             slowdown = self._slowdown(one, self._neighbours(one)) if one.on.owns else FULL_SHARE / max(1, one.share)
             if one.on.owns:
                 self._judge(one, slowdown, passed_s)
@@ -181,9 +189,8 @@ class SharedNode:
             self._coordinator.join(uid, uid)
 
     def _neighbours(self, one: _Running) -> list[_Running]:
-        return [
-            other for other in self._running.values() if not other.on.owns and set(other.on.gpus) & set(one.on.gpus)
-        ]
+        guests = [other for other in self._running.values() if not other.on.owns and other.works]
+        return [other for other in guests if set(other.on.gpus) & set(one.on.gpus)]
 
     def _slowdown(self, one: _Running, others: list[_Running], share: int | None = None) -> float:
         """By the GPU on which its neighbours use most; `share`: if each of them had that one."""
