@@ -167,6 +167,8 @@ class Checker:
             self._count["evaluations"] += 1
             waiting = sum(job.waiting for job in self._view.jobs.values())
             self._count["most_waiting"] = max(self._count["most_waiting"], waiting)
+        for breach in self._tenants.settled(now_s):
+            self._found(breach)
         due = self._open.due(now_s)
         if due:
             await self._confirm(due)

@@ -7,7 +7,7 @@ from coda.model.job import StopCause
 from coda_kube.objects.json_types import Json
 from coda_lab.checker.objects import JobSeen, PlanSeen
 from coda_lab.checker.report import Breach
-from coda_lab.checker.tenants import EXCUSED_S, TenantWatch
+from coda_lab.checker.tenants import EXCUSED_S, SETTLED_S, TenantWatch
 
 NOW_S = 1000.0
 
@@ -50,6 +50,7 @@ def seen(
 
 def told(found: TenantWatch, *jobs: JobSeen, now_s: float = NOW_S) -> list[str]:
     breaches: list[Breach | None] = [found.see_job(one, now_s, gap=False) for one in jobs]
+    breaches += found.settled(now_s + SETTLED_S)
     return [each.sentence for each in breaches if each is not None]
 
 
@@ -60,6 +61,18 @@ def test_a_gang_on_lent_gpus_may_be_stopped_for_an_owner() -> None:
     assert (
         told(watch(*TREE), seen("firm/a"), seen("firm/b"), seen("firm/b", stop=StopCause.FAIR_SHARE, by="red/*")) == []
     )
+
+
+def test_a_start_of_the_same_decision_that_is_seen_later_explains_a_stop() -> None:
+    """With it the organisation borrows: both were decided together, and written in any order."""
+    running = (seen("blue/a"), seen("blue/b"))
+    stopped = seen("blue/a", stop=StopCause.FAIR_SHARE, by="firm/x")
+    assert len(told(watch(*TREE), *running, stopped)) == 1
+    assert told(watch(*TREE), *running, stopped, seen("red/b", gpus=1)) == []
+    assert len(told(watch(*TREE), *running, stopped, seen("firm/b", gpus=1))) == 1
+    late = watch(*TREE)
+    assert told(late, *running, stopped) != []
+    assert told(late, seen("red/b", gpus=1)) == [], "a breach that was told stays, and is told once"
 
 
 def test_a_stop_within_the_own_of_a_level_is_a_breach() -> None:
@@ -82,7 +95,7 @@ def test_a_start_beyond_a_limit_above_is_a_breach() -> None:
     assert told(watch(*tree), seen("red/a", 8), seen("red/b")) == [said]
     assert told(watch(*tree), seen("red/a", 8), seen("red/a", 8, phase=Phase.SUCCEEDED), seen("red/b")) == []
     ending = seen("red/a", 8, stop=StopCause.FAIR_SHARE, by="firm/x")
-    assert len(told(watch(*tree), seen("red/a", 8), ending, seen("red/b"))) == 1, "the stop alone"
+    assert told(watch(*tree), seen("red/a", 8), ending, seen("red/b")) == [], "what is stopped holds nothing"
 
 
 def test_what_was_held_a_moment_ago_and_a_new_tree_excuse() -> None:
