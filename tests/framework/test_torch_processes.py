@@ -10,6 +10,7 @@ import pytest
 
 from tests.framework.boss import Boss
 from tests.framework.shared_node import SCRIPTS, SharedNode
+from tests.framework.torch_race import once_more_after_the_race
 from tests.lengths import LONG
 
 
@@ -25,6 +26,7 @@ def test_workers_of_a_data_loader_are_not_the_job(node: SharedNode) -> None:
     assert [said["type"] for said in boss.heard].count("hello") == 1
 
 
+@once_more_after_the_race
 def test_each_rank_of_ddp_speaks_for_itself(node: SharedNode) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     with Boss(node.socket) as boss:

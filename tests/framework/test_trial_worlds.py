@@ -21,6 +21,7 @@ from coda_lab.host.ports import free_ports
 from coda_operator.reconcile.pod_spec import rank_pod
 from coda_operator.trials.trial_pods import job_for
 from tests.framework.shared_node import SCRIPTS
+from tests.framework.torch_race import once_more_after_the_race
 from tests.lengths import LONG
 
 SCRIPT = str(SCRIPTS / "data_parallel.py")
@@ -98,6 +99,7 @@ LIKE_THE_FIRST = pytest.mark.skipif(not LONG, reason="ten processes more import 
         pytest.param(PYTHON, 4, 1, id="four pods of one process", marks=LIKE_THE_FIRST),
     ],
 )
+@once_more_after_the_race
 def test_a_trial_and_its_gang_run_the_same_script(
     torch_rig: TorchRig, tmp_path: Path, command: list[str], replicas: int, gpus: int
 ) -> None:
