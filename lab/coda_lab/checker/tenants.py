@@ -3,8 +3,8 @@
 All jobs come by one watch, in the order in which they were written. So when a write of the planner is seen, whatever it
 had seen of other jobs is known too. It may have seen less: what a job held in the last seconds still counts where that
 excuses it, and nobody is accused soon after the tree has changed. What one decision starts and stops is written in any
-order: a start that comes soon after a stop counts for it, too. Jobs that were not followed without a gap only count.
-Only GPUs of TrainingJobs are counted, from their placements.
+order: a start that was decided before a stop was seen counts for it, too. Jobs that were not followed without a gap
+only count. Only GPUs of TrainingJobs are counted, from their placements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Doubt:
 
     breach: Breach
     lacking: dict[str, int]  # GPUs, by seat
-    until_s: float
+    seen_s: float
 
 
 class TenantWatch:
@@ -83,14 +83,14 @@ class TenantWatch:
         if after.is_stopped and before is not None and not before.is_stopped and job.stop_cause is StopCause.FAIR_SHARE:
             self._stopped_within_its_own(job, after, now_s)
         elif not after.is_stopped and (before is None or before.plan_id != after.plan_id):
-            self._explain(after)
+            self._explain(after, plan_s=job.current_plan.committed_s if job.current_plan is not None else now_s)
             return self._beyond_a_limit(job, after, now_s)
         return None
 
     def settled(self, now_s: float) -> list[Breach]:
         """Return the stops that nothing has explained by now, each once."""
-        due = [doubt for doubt in self._doubts if doubt.until_s <= now_s]
-        self._doubts = [doubt for doubt in self._doubts if doubt.until_s > now_s]
+        due = [doubt for doubt in self._doubts if doubt.seen_s + SETTLED_S <= now_s]
+        self._doubts = [doubt for doubt in self._doubts if doubt.seen_s + SETTLED_S > now_s]
         return [doubt.breach for doubt in due]
 
     def forget_job(self, uid: str, now_s: float) -> None:
@@ -107,9 +107,10 @@ class TenantWatch:
         tenant = self._tenants.tenant_of(job.name.split("/", 1)[0])
         return _Held(job.name, tenant, gpus, plan.plan_id, job.stop_cause is not None)
 
-    def _explain(self, started: _Held) -> None:
+    def _explain(self, started: _Held, *, plan_s: float) -> None:
+        """`plan_s`: when it was decided. What was decided after a stop was seen explains nothing."""
         path = self._tenants.tree.path(started.tenant)
-        for doubt in self._doubts:
+        for doubt in [doubt for doubt in self._doubts if plan_s <= doubt.seen_s]:
             doubt.lacking = {seat: gpus - started.gpus * (seat in path) for seat, gpus in doubt.lacking.items()}
         self._doubts = [doubt for doubt in self._doubts if any(gpus > 0 for gpus in doubt.lacking.values())]
 
@@ -131,7 +132,7 @@ class TenantWatch:
                 sentence = sentence or f"job {job.name} is stopped for {job.stopped_by}, but {seat} {said}"
                 lacking[seat] = tree.seat(seat).own_gpus + 1 - gpus
         if lacking:
-            self._doubts.append(_Doubt(_breach(job, sentence, now_s), lacking, now_s + SETTLED_S))
+            self._doubts.append(_Doubt(_breach(job, sentence, now_s), lacking, now_s))
 
     def _beyond_a_limit(self, job: JobSeen, held: _Held, now_s: float) -> Breach | None:
         """Nothing starts beyond the quota of a tenant that may not borrow, on any level."""

@@ -32,9 +32,10 @@ def seen(
     by: str = "",
     phase: Phase = Phase.RUNNING,
     plan: str = "p",
+    decided_s: float = 0.0,
 ) -> JobSeen:
     placement = PlanSeen(
-        attempt=1, plan_id=plan, generation=1, released=True, nodes=("n",), committed_s=0, bind_deadline_s=0
+        attempt=1, plan_id=plan, generation=1, released=True, nodes=("n",), committed_s=decided_s, bind_deadline_s=0
     )
     return JobSeen(
         uid=name,
@@ -70,6 +71,7 @@ def test_a_start_of_the_same_decision_that_is_seen_later_explains_a_stop() -> No
     assert len(told(watch(*TREE), *running, stopped)) == 1
     assert told(watch(*TREE), *running, stopped, seen("red/b", gpus=1)) == []
     assert len(told(watch(*TREE), *running, stopped, seen("firm/b", gpus=1))) == 1
+    assert len(told(watch(*TREE), *running, stopped, seen("red/b", gpus=1, decided_s=NOW_S + 0.001))) == 1
     late = watch(*TREE)
     assert told(late, *running, stopped) != []
     assert told(late, seen("red/b", gpus=1)) == [], "a breach that was told stays, and is told once"

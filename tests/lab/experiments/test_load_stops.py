@@ -112,10 +112,23 @@ def test_an_order_whose_job_is_withdrawn_is_no_problem(how: str) -> None:
     elif how == "edited":
         watched.see(OWNER, generation=2, phase="Queued")
     else:
-        watched.see(OWNER, phase="Suspended")
+        watched.see(OWNER, generation=2, phase="Suspended")
     watched.free()
     assert watched.stops.problems() == ()
     assert watched.stops.as_json()["withdrawn"] == 1
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_a_job_that_ends_or_is_edited_while_it_runs_withdraws_nothing(phase: str) -> None:
+    """Any other job of the namespace that gets the room: it does not wait for it."""
+    watched = Watched()
+    watched.see("red/other", phase="Running", placement=released("p0"))
+    watched.stop_the_guest(by="red/*")
+    watched.free()
+    watched.see("red/other", generation=2, phase=phase, placement=released("p0"))
+    watched.lose("red/other")
+    (said,) = watched.stops.problems()
+    assert said.endswith("red/* was never placed")
 
 
 def test_an_order_is_counted_once_though_it_is_seen_again() -> None:

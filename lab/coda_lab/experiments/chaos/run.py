@@ -55,7 +55,7 @@ SEATS: Final = 4  # on each GPU
 SHARED: Final = {"CODA_SHARING": "true", "CODA_SHARING_AUTO_WAIT_S": "5"}
 LENT_LIMIT_S: Final = 120.0  # until every CPU job runs again
 RECORDED_LIMIT_S: Final = 60.0  # until the history has every job that ended
-TENANTS_SHARE: Final = {  # gangs of a few seconds stop for tenants, and guests for large gangs
+TENANTS_SETTINGS: Final = {  # gangs of a few seconds stop for tenants, and guests for large gangs
     "CODA_SCHEDULING_POLICY": "coda",
     "CODA_FAIR_SHARE_MIN_RUNTIME_S": "2",
     "CODA_FAIR_SHARE_STOPS_PER_MINUTE": "0",
@@ -115,7 +115,6 @@ class Scene:
     checker: Checker
     struck: list[Struck]
     happened: list[Happened]
-    stops: Stops
 
     def standing(self) -> Standing:
         """For the display."""
@@ -152,9 +151,7 @@ async def run(options: Options, audience: Audience) -> Outcome:
         restarter = Restarter(cluster)
         driver = _driver(user, account, options)
         account.changed = driver.wake.set
-        scene = Scene(
-            options=options, began_s=began_s, account=account, checker=checker, struck=[], happened=[], stops=stops
-        )
+        scene = Scene(options=options, began_s=began_s, account=account, checker=checker, struck=[], happened=[])
         grounds = Grounds(
             cluster=cluster,
             admin=admin,
@@ -272,7 +269,7 @@ def _environs(options: Options, clock_by_part: Mapping[str, Path]) -> dict[str, 
     found: dict[str, dict[str, str]] = {}
     if options.accidents:
         found |= {part: dict(environ(path)) for part, path in clock_by_part.items()}
-    more = (SHARED if options.sharing else {}) | (TENANTS_SHARE if options.tenants else {})
+    more = (SHARED if options.sharing else {}) | (TENANTS_SETTINGS if options.tenants else {})
     if more:
         found |= {part: found.get(part, {}) | more for part in GATED if part.startswith(EXTENDER)}
     return found

@@ -24,14 +24,13 @@ _IDLE: Final = ("Succeeded", "Failed", "Suspended")
 @dataclass(slots=True, kw_only=True)
 class Order:
     """One order. `freed_s`, `served_s`: None as long as not. `by`: the job that gets the room, or `<namespace>/*` for
-    one of another namespace. Any of them that starts, or is withdrawn, may be the one.
+    one of another namespace. Any of them that starts, or that is withdrawn while it waits, may be the one.
     """
 
     job: str
     attempt: int
     cause: str
     by: str
-    seen_s: float
     freed_s: float | None = None
     served_s: float | None = None
     withdrawn: bool = False
@@ -73,8 +72,7 @@ class Stops:
         if placement.get("state") == _RELEASED and not placement.get("stop") and self._plan_by_job.get(job) != plan:
             self._plan_by_job[job] = plan
             self._serve(job)
-        is_asked_otherwise = _generation(old) not in (0, _generation(new))
-        if new is None or status.get("phase") in _IDLE or is_asked_otherwise or item["spec"].get("suspend"):
+        if old is not None and _waits(old) and (new is None or _generation(new) != _generation(old)):
             for order in self._open:
                 order.withdrawn |= order.is_for(job)
 
@@ -116,7 +114,7 @@ class Stops:
         attempt = int(placement["attempt"])
         if any((order.job, order.attempt) == (job, attempt) for order in self._open):
             return  # a list after an outage
-        order = Order(job=job, attempt=attempt, cause=stop["cause"], by=stop["by"], seen_s=self._now())
+        order = Order(job=job, attempt=attempt, cause=stop["cause"], by=stop["by"])
         self.orders.append(order)
         self._open.append(order)
 
@@ -137,5 +135,11 @@ class Stops:
             self._open.remove(order)
 
 
-def _generation(item: Json | None) -> int:
-    return int((item or {}).get("metadata", {}).get("generation") or 0)
+def _generation(item: Json) -> int:
+    """Changes with each edit: whoever suspends a job, or asks for less, no longer wants that room."""
+    return int(item["metadata"].get("generation") or 0)
+
+
+def _waits(item: Json) -> bool:
+    status: Json = item.get("status") or {}
+    return status.get("phase") == "Queued" and (status.get("placement") or {}).get("state") != _RELEASED
