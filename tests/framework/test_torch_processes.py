@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.framework.boss import Boss
+from tests.framework.boss import Boss, Message
 from tests.framework.shared_node import SCRIPTS, SharedNode
 from tests.framework.torch_race import once_more_after_the_race
 from tests.lengths import LONG
@@ -78,3 +78,49 @@ def test_a_suspended_job_goes_on_once_the_coordinator_is_dead(node: SharedNode) 
         first = boss.until(lambda said: said["type"] == "steps")["count"]
         assert boss.until(lambda said: said["type"] == "steps" and said["count"] > first + 20)
     assert job.process.poll() is None
+
+
+def test_without_a_coordinator_a_job_gives_way_to_whoever_comes(node: SharedNode) -> None:
+    """Alone on its GPU it was told to go on for ever. A job of another pod comes while nobody is there to say so."""
+    with Boss(node.socket) as boss:
+        job = node.start("train.py", 600, 5, 0, pod="o")
+        boss.until(lambda said: said["type"] == "steps" and said["count"] > 5)
+        boss.order(share=1000, alone=True, hold_s=60)
+        assert idle_ms(boss.until(lambda said: said["type"] == "steps" and said["count"] > 100)) == 0
+        boss.close()
+    node.start("memory.py", 600)
+    assert "somebody else uses the GPU" in job.process.stderr.readline()  # type: ignore[union-attr]
+    with Boss(node.socket) as boss:
+        assert idle_ms(boss.until(lambda said: said["type"] == "steps")) > 0
+        boss.order(share=1000, hold_s=60)
+        first = boss.until(lambda said: said["type"] == "steps")
+        paused_ms = idle_ms(boss.until(lambda said: said["type"] == "steps" and said["count"] > first["count"] + 20))
+        assert paused_ms == idle_ms(boss.until(lambda said: said["type"] == "steps"))
+    assert job.process.poll() is None
+
+
+def test_one_who_owns_its_gpu_gives_way_to_nobody(node: SharedNode) -> None:
+    with Boss(node.socket) as boss:
+        job = node.start("train.py", 8, 5, 0, pod="g")
+        boss.until(lambda said: said["type"] == "steps" and said["count"] > 5)
+        boss.order(share=1000, alone=True, hold_s=0)
+        boss.close()
+    neighbour = node.start("memory.py", 4)
+    neighbour.result()
+    _, errors = job.process.communicate(timeout=60)
+    assert (job.process.returncode, errors) == (0, "")
+
+
+def test_a_job_on_a_seat_begins_at_the_floor(node: SharedNode) -> None:
+    with Boss(node.socket) as boss:
+        node.start("train.py", 600, 5, 0, pod="o", CODA_SHARE="50")
+        said = boss.until(lambda said: said["type"] == "steps" and idle_ms(said) > 0)
+        assert idle_ms(said) > 5 * sum(gpu["busy_ns"] for gpu in said["gpus"]) / 1e6
+        boss.order(share=1000, hold_s=60)
+        first = boss.until(lambda said: said["type"] == "steps")["count"]
+        assert boss.until(lambda said: said["type"] == "steps" and said["count"] > first + 100)
+
+
+def idle_ms(message: Message) -> float:
+    """For how long it has paused."""
+    return float(sum(gpu["idle_ns"] for gpu in message["gpus"])) / 1e6

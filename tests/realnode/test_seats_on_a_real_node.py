@@ -144,6 +144,7 @@ async def test_a_guaranteed_pod_and_pods_with_seats_on_one_gpu(cluster: LocalClu
     assert variables["LD_PRELOAD"] == variables["CODA_LIBRARY"] == "/run/coda/lib/libcodagpu.so"
     assert mounts.keys() == {"/run/coda/lib", "/run/coda/python", "/run/coda/agent"}
     assert variables["CODA_SOCKET"] == "/run/coda/agent/agent.sock"
+    assert variables["CODA_SHARE"] == "50"
     version = mounts["/run/coda/python"].removesuffix("/python")
     assert (await node.run("/bin/test", "-e", f"{version}/lib/x86_64/libcodagpu.so")).code == 0
     _, mounts_of_whole = await environment_of(node, await process_of(node, admin, "whole"))

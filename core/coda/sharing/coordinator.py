@@ -35,6 +35,7 @@ class SharingOrder:
     """What one job on one GPU may have. `share`: thousandths of its speed; `device_bytes` None: no limit.
 
     alone: nobody is beside it, so it may go on like this if the coordinator dies
+    hurried: it is not paced until it has given memory back, so it must not go on like this if the coordinator dies
     drain: bring back to the device what lies in host memory"""
 
     gpu: str
@@ -42,6 +43,7 @@ class SharingOrder:
     share: int = FULL_SHARE
     device_bytes: int | None = None
     alone: bool = False
+    hurried: bool = False
     drain: bool = False
 
 
@@ -71,14 +73,13 @@ def _orders(gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState
     for use in report.opportunistic:
         alone = report.guaranteed is None and len(report.opportunistic) == 1
         limit = memory.limit_of(use.uid)
-        orders.append(
-            SharingOrder(gpu=gpu, uid=use.uid, share=_share(use.uid, memory, pace), device_bytes=limit, alone=alone)
-        )
+        share, hurried = _share(use.uid, memory, pace)
+        orders.append(SharingOrder(gpu=gpu, uid=use.uid, share=share, device_bytes=limit, alone=alone, hurried=hurried))
     return sorted(orders, key=lambda order: order.uid)
 
 
-def _share(uid: str, memory: MemoryState, pace: PaceState) -> int:
+def _share(uid: str, memory: MemoryState, pace: PaceState) -> tuple[int, bool]:
     """One without memory stands still; one that must give memory back reaches the end of its mini-batch first."""
     if uid in memory.misfits:
-        return 0
-    return FULL_SHARE if uid in memory.hurried else pace.share_of_each
+        return 0, False
+    return (FULL_SHARE, True) if uid in memory.hurried else (pace.share_of_each, False)

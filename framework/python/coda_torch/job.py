@@ -12,7 +12,8 @@ from coda_torch.injection import say
 from coda_torch.library import ALL_DEVICES, DEVICES, FULL_SHARE, Library
 from coda_torch.link import Link
 from coda_torch.memory import DeviceUse, Memory
-from coda_torch.orders import PROTOCOL, Order, order_from
+from coda_torch.neighbours import Neighbours
+from coda_torch.orders import PROTOCOL, Order, first_order, order_from
 from coda_torch.steps import StepClock
 
 REPORT_S, BEAT_S = 0.5, 5.0
@@ -33,6 +34,7 @@ class Job:
         self._path = path
         self._torch: Any = None
         self._memory: Memory | None = None
+        self._neighbours: Neighbours | None = None
         self._link: Link | None = None
         self._forget()
 
@@ -60,6 +62,7 @@ class Job:
 
         self._torch = torch
         self._memory = Memory(self._library, torch)
+        self._neighbours = Neighbours(self._memory, torch)
         register_optimizer_step_post_hook(self._optimizer_stepped)
         plain_zero_grad = Optimizer.zero_grad
 
@@ -103,6 +106,10 @@ class Job:
         """CUDA is there: from now on there is something to control."""
         if self._link is not None:
             return
+        first = first_order(os.environ.get("CODA_SHARE", ""))
+        if first is not None:
+            for device in range(min(DEVICES, self._torch.cuda.device_count())):
+                self._set_pace(device, first)
         self._link = Link(self._path, self._greeting, self._obey_packet, lambda: self._guarded(self._idle))
         atexit.register(self._link.end)
         self._link.start()
@@ -215,12 +222,7 @@ class Job:
         if device is None:
             return
         before = self._orders.get(device)
-        self._orders[device] = order
-        self._ordered_s = time.monotonic()
-        if self._library is not None and not self._by_step:
-            self._library.pace(
-                device, order.share, order.launches, order.chunk_s, order.hold_s, min(FLOOR_SHARE, order.share or 50)
-            )
+        self._set_pace(device, order)
         limits = (order.device_bytes, order.host_bytes)
         same = before is not None and limits == (before.device_bytes, before.host_bytes)
         if same and not order.drain:
@@ -233,7 +235,32 @@ class Job:
         if not any(use.host_bytes or (limit is not None and use.device_bytes > limit) for use in uses):
             self._report_done()
 
+    def _set_pace(self, device: int, order: Order) -> None:
+        if device == ALL_DEVICES:
+            self._orders.clear()
+        self._orders[device] = order
+        self._ordered_s = time.monotonic()
+        if self._library is not None and not self._by_step:
+            self._library.pace(
+                device, order.share, order.launches, order.chunk_s, order.hold_s, min(FLOOR_SHARE, order.share or 50)
+            )
+
+    def _give_way(self) -> None:
+        """To whoever comes onto a GPU while no agent answers."""
+        if self._neighbours is None or self._link is None or not self._torch.cuda.is_initialized():
+            return
+        if self._link.is_up:
+            self._neighbours.forget()
+            return
+        guests = {device: order for device, order in self._orders.items() if order.guest and order.share > FLOOR_SHARE}
+        for device in self._neighbours.look() if guests else ():
+            order = guests.get(device) or guests.get(ALL_DEVICES)
+            if order is not None:
+                self._set_pace(device, order._replace(share=FLOOR_SHARE, hold_s=0.0))
+                say("somebody else uses the GPU and no agent answers: this job goes on at 5 % of its speed")
+
     def _idle(self) -> None:
+        self._guarded(self._give_way)
         if self._library is not None and self._torch.cuda.is_initialized():
             self._guarded(self._library.tidy)
         now_s = time.monotonic()

@@ -29,6 +29,11 @@ class Link:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="coda", daemon=True)
 
+    @property
+    def is_up(self) -> bool:
+        """An agent is at the other end."""
+        return self._socket is not None
+
     def start(self) -> None:
         """Start to listen."""
         self._thread.start()

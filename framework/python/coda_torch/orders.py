@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Mapping, NamedTuple
 
 PROTOCOL = 1
@@ -18,7 +19,8 @@ class Order(NamedTuple):
     launches, chunk_s: kernels between two pauses; 0: as many as last about chunk_s
     device_bytes: None: no limit; host_bytes: behind it, None: what CODA_HOST_RESERVE allows
     hold_s: seconds after which nobody counts as watching, unless the order is repeated; 0: never
-    drain: return to the device what is on the host"""
+    drain: return to the device what is on the host
+    guest: the job gives way to others on the GPU, and does so by itself while no agent answers"""
 
     id: int
     gpu: str
@@ -29,6 +31,7 @@ class Order(NamedTuple):
     host_bytes: int | None
     hold_s: float
     drain: bool
+    guest: bool
 
 
 def order_from(packet: bytes) -> Order | None:
@@ -51,7 +54,17 @@ def order_from(packet: bytes) -> Order | None:
         host_bytes=None if host is None else _whole(message, "host", 0, 2**62),
         hold_s=0.0 if alone else min(LONGEST_HOLD_S, hold_s),
         drain=message.get("drain") is True,
+        guest=hold_s > 0,
     )
+
+
+def first_order(share: str) -> Order | None:
+    """What a guest may have until an agent has spoken, by CODA_SHARE; None: all, also for a share that makes no sense.
+
+    So one that starts while no agent runs is no faster than one whose agent has died."""
+    if not re.fullmatch("[1-9][0-9]{0,2}", share):
+        return None
+    return Order(0, "", int(share), 0, 0.005, None, None, 0.0, drain=False, guest=True)
 
 
 def _whole(message: Mapping[str, Any], name: str, least: int, most: int, otherwise: int | None = None) -> int:

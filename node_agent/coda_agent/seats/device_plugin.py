@@ -14,6 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from coda.sharing.config import SharingConfig
 from coda_agent.seats import device_plugin_v1beta1_pb2 as wire
 from coda_agent.seats.grpc_server import Refusal, Refused
 
@@ -114,6 +115,7 @@ def _answer(
         raise Refused(Refusal.INVALID_ARGUMENT, "a container asks for seats on two GPUs")
     answer = wire.ContainerAllocateResponse(envs=_environ(files.socket), mounts=_mounts(files))
     for gpu in gpus:
+        answer.envs["CODA_SHARE"] = str(SharingConfig().floor_share)
         _let_onto(gpu, access, answer)
     return answer
 

@@ -18,6 +18,10 @@ CHUNK_S, CHUNK_SHARE = 0.005, 0.05
 
 LEAST_CHUNK_S = 0.0005
 
+HURRIED_HOLD_S = 3.0
+"""Without us a job that is not paced beside a guaranteed one goes on like this for so long. Our choice: as long as an
+agent may take for a round."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOrder:
@@ -137,13 +141,16 @@ class Coordinator:
             device_bytes=None if limit is None else limit // max(1, len(here)),
             alone=order.alone,
             drain=order.drain,
-            hold_s=0.0 if order.uid == unit.guaranteed else self._hold_s,
+            hold_s=0.0 if order.uid == unit.guaranteed else self._hold_of(order),
             chunk_s=CHUNK_S if base_s is None else min(CHUNK_S, max(LEAST_CHUNK_S, CHUNK_SHARE * base_s)),
         )
         if order.uid == unit.guaranteed:
             one = replace(one, share=1000, device_bytes=None)  # whatever happens, nothing ever limits it
         newcomer = replace(one, device_bytes=None)  # any limit might end it: it is only paced
         return [(peer, one if self._peers[peer].process.is_known else newcomer) for peer in peers]
+
+    def _hold_of(self, order: SharingOrder) -> float:
+        return min(self._hold_s, HURRIED_HOLD_S) if order.hurried else self._hold_s
 
 
 def _keeps_all(order: SharingOrder, report: UnitReport) -> bool:

@@ -19,7 +19,8 @@ from coda_agent.sharing.server import Peer, SharingServer
 from coda_agent.sharing.units import SharedGpu, shared_gpus_from
 
 REPEAT_S: Final = 10.0
-"""Seconds after which an order is sent again: its hold begins again, and one that was lost arrives."""
+"""Seconds after which an order is sent again, or after a third of its hold: that begins again, and one that was lost
+arrives."""
 
 
 class SharedGpus:
@@ -70,7 +71,8 @@ class SharedGpus:
         return self.coordinator.problems
 
     def _send(self, peer: Peer, order: GpuOrder, before: tuple[GpuOrder, float] | None, now_s: float) -> None:
-        if before is not None and before[0] == order and now_s - before[1] < REPEAT_S:
+        repeat_s = min(REPEAT_S, order.hold_s / 3) if order.hold_s else REPEAT_S
+        if before is not None and before[0] == order and now_s - before[1] < repeat_s:
             self._sent[peer, order.gpu] = before
             return
         self._number += 1

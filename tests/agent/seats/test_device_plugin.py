@@ -44,6 +44,7 @@ def test_a_container_gets_the_library_the_python_half_and_the_sockets_folder_and
         "CODA_LIBRARY": "/run/coda/lib/libcodagpu.so",
         "CODA_PYTHON": "/run/coda/python",
         "CODA_SOCKET": "/run/coda/agent/agent.sock",
+        "CODA_SHARE": "50",
         "NVIDIA_VISIBLE_DEVICES": "GPU-1",
     }
     assert {(mount.host_path, mount.container_path, mount.read_only) for mount in answer.mounts} == {
@@ -67,6 +68,7 @@ def test_the_gpu_is_named_as_the_node_has_it() -> None:
 def test_who_has_a_whole_gpu_gets_the_files_and_no_other_gpu() -> None:
     answer = given_to(["place-0"])
     assert "CODA_SOCKET" in answer.envs
+    assert "CODA_SHARE" not in answer.envs
     assert "NVIDIA_VISIBLE_DEVICES" not in answer.envs
     assert len(answer.mounts) == 3
 

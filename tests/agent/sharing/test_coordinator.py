@@ -96,6 +96,15 @@ def test_without_host_memory_a_job_that_does_not_fit_stands_still_and_does_not_f
     assert (orders["o1"].device_bytes, orders["o1"].share) == (None, 0)
 
 
+def test_a_job_that_is_not_paced_holds_that_for_seconds_only(board: Board) -> None:
+    """It must give memory back to one that arrives. We may die in that second."""
+    board.coordinator.take("o1", steps(50, claim(2), kind="done"), 0.5)
+    first, then = (board.seconds(1, g1=steps(1, claim(1)), o1=steps(60, claim(30))) for _ in range(2))
+    assert (first["o1"].share, first["o1"].hold_s) == (1000, 3.0)
+    assert then["o1"].share < 1000
+    assert then["o1"].hold_s == 60.0
+
+
 def test_what_a_job_keeps_between_steps_is_what_it_had_when_its_limit_was_reached(board: Board) -> None:
     """Tensors leave gaps: a limit at the sum of their sizes could never be reached, and the job never be paced."""
     board.coordinator.take("o1", steps(50, claim(30, floor=10), kind="done"), 0.5)

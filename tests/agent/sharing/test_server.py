@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from coda.errors import InvalidInput
+from coda_agent.sharing import GpuOrder, SharedGpus
 from coda_agent.sharing.messages import MOST_BYTES, Message
 from coda_agent.sharing.server import BURST, MOST_FAULTS, MOST_PER_POD, Peer, SharingServer
 
@@ -184,3 +186,44 @@ async def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> Non
     server = SharingServer(tmp_path / "file" / "s", lambda _: None, joined=print, heard=lambda *_: None, left=print)
     with pytest.raises(InvalidInput, match="no socket can be made there"):
         server.start()
+
+
+class Ordering:
+    """A coordinator that always orders the same."""
+
+    problems = ()
+
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self._peers: list[Hashable] = []
+
+    def join(self, peer: Hashable, _: str) -> None:
+        self._peers.append(peer)
+
+    def leave(self, peer: Hashable) -> None:
+        self._peers.remove(peer)
+
+    def round(self, _gpus: object, _now_s: float) -> dict[Hashable, tuple[GpuOrder, ...]]:
+        order = GpuOrder(
+            gpu="GPU-1", share=500, device_bytes=None, alone=False, drain=False, hold_s=self._hold_s, chunk_s=0.005
+        )
+        return dict.fromkeys(self._peers, (order,))
+
+
+@pytest.mark.parametrize(("hold_s", "sent_s"), [(60.0, [0, 10, 20]), (0.0, [0, 10, 20]), (3.0, list(range(21)))])
+async def test_an_order_is_repeated_well_before_its_hold_ends(hold_s: float, sent_s: list[int], tmp_path: Path) -> None:
+    now_s = 0.0
+    shared = SharedGpus(tmp_path / "run" / "agent.sock", lambda _: "pod", lambda: now_s, Ordering(hold_s))  # type: ignore[arg-type]
+    shared.start()
+    one = connect(tmp_path)
+    await turn()
+    heard_s = []
+    for second in range(21):
+        now_s = float(second)
+        shared.decide(())
+        with contextlib.suppress(BlockingIOError):
+            assert json.loads(one.recv(4096))["share"] == 500
+            heard_s.append(second)
+    one.close()
+    shared.stop()
+    assert heard_s == sent_s

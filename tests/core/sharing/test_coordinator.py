@@ -33,7 +33,7 @@ def test_a_guaranteed_job_arrives_beside_an_opportunistic_one_and_leaves_again()
     state, orders = coordinate(state, report, 1.0, CONFIG)
     assert state.pace.phase is PacePhase.ARRIVING
     # It runs to the end of its mini-batch, where it gives its memory back; then it has the floor.
-    assert orders[1] == SharingOrder(gpu="gpu-0", uid="o", share=FULL_SHARE, device_bytes=GIB)
+    assert orders[1] == SharingOrder(gpu="gpu-0", uid="o", share=FULL_SHARE, device_bytes=GIB, hurried=True)
     state, orders = coordinate(state, unit_report(use("g", 0), use("o", 20, 1, 4)), 2.0, CONFIG)
     assert orders[1].share == CONFIG.floor_share
     now_s = 2.0

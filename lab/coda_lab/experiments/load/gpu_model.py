@@ -2,7 +2,8 @@
 
 A guaranteed job's mini-batches get longer by what its neighbours use, as in the simulator (`coda_sim.sharing`), each by
 the share that it was ordered to keep to. The coordinator hears of these mini-batches and of nothing else. It may be
-killed: then the jobs go on by their last orders, as the library does, and a new coordinator remembers nothing.
+killed: then the jobs go on by their last orders, and give way to whoever comes, as the library does. A new coordinator
+remembers nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ TOLD_AFTER_S: Final = 2.0
 
 FIRST_KERNEL_S: Final = 2.0
 """From the start of a container to its first kernel: to import torch alone takes as long."""
+
+LOOK_S: Final = 1.0
+"""Without a coordinator a job looks this often whether somebody has come. Memory is seen before the first kernel."""
 
 LONGEST_S: Final = 5.0
 LONGEST_STEPS: Final = 8
@@ -113,7 +117,7 @@ class SharedNode:
         self._seed = seed
         self._running: dict[str, _Running] = {}
         self._coordinator: Coordinator | None = Coordinator(SharingConfig())
-        self._back_at_s = 0.0
+        self._died_at_s = self._back_at_s = 0.0
         self._ticked_s: float | None = None
 
     @property
@@ -139,7 +143,7 @@ class SharedNode:
 
     def crash(self, now_s: float, lasts_s: float) -> None:
         """The agent is killed; another one begins after `lasts_s`."""
-        self._coordinator, self._back_at_s = None, now_s + lasts_s
+        self._coordinator, self._died_at_s, self._back_at_s = None, now_s, now_s + lasts_s
 
     def tick(self, now_s: float) -> None:
         """About a second passes, and ends at `now_s`."""
@@ -153,6 +157,8 @@ class SharedNode:
             one.works = now_s - one.since_s >= FIRST_KERNEL_S
             if now_s >= one.held_until_s:
                 one.share, one.held_until_s = min(one.share, FLOOR), math.inf
+            if self._coordinator is None and not one.on.owns and self._has_new_neighbour(one, now_s):
+                one.share = min(one.share, FLOOR)
         for uid, one in self._running.items():
             if not one.works:
                 continue
@@ -192,6 +198,11 @@ class SharedNode:
         guests = [other for other in self._running.values() if not other.on.owns and other.works]
         return [other for other in guests if set(other.on.gpus) & set(one.on.gpus)]
 
+    def _has_new_neighbour(self, one: _Running, now_s: float) -> bool:
+        first, last = self._died_at_s - FIRST_KERNEL_S, now_s - FIRST_KERNEL_S - LOOK_S
+        others = [other for other in self._running.values() if first <= other.since_s <= last]
+        return any(other is not one and set(other.on.gpus) & set(one.on.gpus) for other in others)
+
     def _slowdown(self, one: _Running, others: list[_Running], share: int | None = None) -> float:
         """By the GPU on which its neighbours use most; `share`: if each of them had that one."""
         worst = 1.0
@@ -215,10 +226,10 @@ class SharedNode:
         totals.lost_s += passed_s * (1.0 - 1.0 / slowdown)
         totals.guest_s += passed_s * len(others)
         totals.guest_share_s += passed_s * sum(other.share for other in others) / FULL_SHARE
-        at_floor = self._slowdown(one, others, config.floor_share // len(others))
+        watched = self._coordinator is not None  # else nobody divides the floor among them
+        at_floor = self._slowdown(one, others, config.floor_share // (len(others) if watched else 1))
         noise = config.noise_bounds * NOISE
         bound = max(1 + config.tolerance + noise, at_floor) + MARGIN
-        watched = self._coordinator is not None
         before_s = one.over_s if watched == one.was_watched else 0.0
         one.over_s = before_s + passed_s if slowdown > bound else 0.0
         one.was_watched = watched

@@ -55,8 +55,8 @@ class Shared:
     slowed: tuple[Slowed, ...]
 
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each guaranteed job that was slowed beside a coordinator."""
-        return tuple(each.sentence() for each in self.slowed if each.watched)
+        """A sentence for each guaranteed job that was slowed for too long."""
+        return tuple(each.sentence() for each in self.slowed)
 
     def as_json(self) -> dict[str, Any]:
         """For the report."""
@@ -67,7 +67,6 @@ class Shared:
             "opportunistic_share": round(self.guest_share, 3),
             "agents_killed": self.crashes,
             "longest_slow_without_an_agent_s": self.longest_unwatched_s,
-            "slow": [each.sentence() for each in self.slowed],
         }
 
 
