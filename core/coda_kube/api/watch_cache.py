@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an
 CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
 MISSING_S = 10.0  # between two looks for a kind that the server does not know
 WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes on without a kind that may be missing
+SAY_AGAIN_S = 60.0  # a refusal stays one until somebody mends the roles
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 _TOMBSTONES = 10_000
 
@@ -96,6 +98,7 @@ class WatchCache:
         self._is_calm = is_calm
         self._may_be_missing = may_be_missing
         self._watched_s = 0.0  # how long the last watch lasted
+        self._refused_s = -math.inf  # when a refusal was logged last
         self._history = history_of(client)
         self._era = self._history.era  # of the last list that was read to its end
         self._newest = 0  # the newest version seen
@@ -210,8 +213,10 @@ class WatchCache:
         delay_s = pause_s(failures, retry_after_s, is_calm=self._is_calm)
         if self._is_calm and broke:  # so did all other watches of that server
             delay_s += spread_s()
-        if failures == 0 or isinstance(error, Rejected):
+        now_s = asyncio.get_running_loop().time()
+        if failures == 0 or (isinstance(error, Rejected) and now_s - self._refused_s >= SAY_AGAIN_S):
             log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
+            self._refused_s = now_s
         if self._may_be_missing and failures >= WITHOUT_AFTER and not self.synced.is_set():
             log.warning("%s: going on without it; apply the definitions and roles of this version", self._path)
             self.synced.set()

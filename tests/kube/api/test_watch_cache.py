@@ -191,3 +191,28 @@ async def test_a_known_kind_that_is_not_found_is_an_outage() -> None:
     assert not cache.synced.is_set()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("again_s", "said"), [(60.0, 1), (0.0, 21)])
+async def test_a_refusal_is_logged_at_once_and_then_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again_s: float, said: int
+) -> None:
+    """It is tried again every second, until somebody mends the roles: nobody reads a log of that."""
+    monkeypatch.setattr(watch_cache, "pause_s", lambda *_args, **_options: 0.001)
+    monkeypatch.setattr(watch_cache, "SAY_AGAIN_S", again_s)
+    server, tries, over = Paged(), 0, asyncio.Event()
+
+    def refuse() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 21:
+            over.set()
+        raise Rejected(403, "Forbidden", "no")
+
+    server.on_page = refuse
+    running = asyncio.create_task(WatchCache(server, "/api/v1/pods").run())
+    async with asyncio.timeout(5):
+        await over.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert caplog.text.count("/api/v1/pods: no; trying again") == said
