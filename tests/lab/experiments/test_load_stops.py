@@ -149,3 +149,70 @@ def test_a_job_that_is_upgraded_is_served_by_its_own_next_placement() -> None:
     watched.see(GUEST, attempt=2, phase="Starting", placement=released("p2"))
     assert watched.stops.problems() == ()
     assert watched.stops.orders[0].waited_s == 0.0
+
+
+def place_of_the_owner(watched: Watched, **status: Any) -> None:
+    watched.see(OWNER, placement=released("p2") | {"cpusPerReplica": 8}, **{"phase": "Running"} | status)
+
+
+def resized(cores: int, state: str = "Done", sequence: int = 1) -> dict[str, Any]:
+    return {"attempt": 1, "sequence": sequence, "state": state, "coresPerReplica": cores}
+
+
+def stopped_for_a_running_job(by: str = OWNER) -> Watched:
+    watched = Watched()
+    watched.see(GUEST, phase="Running", placement=released("p1"))
+    place_of_the_owner(watched, resize=resized(10), tuning={"phase": "Wishing"})
+    watched.see(GUEST, phase="Running", placement=released("p1") | {"stop": {"cause": "Preempt", "by": by}})
+    watched.free()
+    assert len(watched.stops.problems()) == 1
+    return watched
+
+
+def test_a_stop_for_a_running_job_is_served_by_more_cores() -> None:
+    watched = stopped_for_a_running_job()
+    place_of_the_owner(watched, resize=resized(12, "Resizing", 2))
+    assert watched.stops.problems() == (
+        f"attempt 1 of {GUEST} was stopped (Preempt), but {OWNER} was never given more cores",
+    )
+    place_of_the_owner(watched, resize=resized(12, sequence=2))
+    assert watched.stops.problems() == ()
+
+
+def test_fewer_cores_and_edits_serve_nobody() -> None:
+    watched = stopped_for_a_running_job()
+    place_of_the_owner(watched, resize=resized(9, "Resizing", 2))
+    place_of_the_owner(watched, resize=resized(9, sequence=2))
+    place_of_the_owner(watched, resize=resized(9, sequence=2), generation=2)
+    assert len(watched.stops.problems()) == 1
+
+
+@pytest.mark.parametrize("status", [{"phase": "Succeeded"}, {"attempt": 2}, {"phase": "Restarting"}])
+def test_a_running_job_that_ends_first_needs_nothing(status: dict[str, Any]) -> None:
+    watched = stopped_for_a_running_job()
+    place_of_the_owner(watched, **status)
+    assert watched.stops.problems() == ()
+
+
+def test_a_stop_for_a_job_that_is_placed_already_is_served_once_all_of_it_runs() -> None:
+    watched = Watched()
+    watched.see(GUEST, phase="Running", placement=released("p1"))
+    place_of_the_owner(watched, phase="Launched")
+    watched.see(GUEST, phase="Running", placement=released("p1") | {"stop": {"cause": "Preempt", "by": OWNER}})
+    watched.free()
+    place_of_the_owner(watched, phase="Starting")
+    assert len(watched.stops.problems()) == 1
+    place_of_the_owner(watched)
+    assert watched.stops.problems() == ()
+
+
+def test_a_running_job_of_another_namespace_is_not_named() -> None:
+    """More cores for one of its jobs serve the stop, and so does the end of one that wished for some."""
+    for status in ({"resize": resized(12, sequence=2)}, {"phase": "Succeeded"}):
+        watched = stopped_for_a_running_job(by="red/*")
+        place_of_the_owner(watched, **status)
+        assert watched.stops.problems() == ()
+    watched = stopped_for_a_running_job(by="red/*")
+    place_of_the_owner(watched, resize=resized(10))
+    place_of_the_owner(watched, phase="Succeeded")
+    assert len(watched.stops.problems()) == 1
