@@ -227,29 +227,10 @@ class ArrayCapacity:
             return None
         return self._search_by_view[CapacityView.FREE].rank_class(job, side)
 
-    def place_on_own(self, job: Job) -> list[tuple[int, int]] | None:
-        """Return where a CPU job starts on cores that the CPU array owns and its other jobs leave it; None if nowhere.
-
-        The nodes with fewest cores free; ties: by name. O(nodes where the CPU array owns enough)."""
-        rank_class = self.own_rank_class(job)
-        if rank_class is None:
-            return None
-        rank_class.groups.refresh()
-        fitting: list[tuple[int, int, int]] = []
-        for number in rank_class.groups.amount_by_node:
-            claims = self._claims[number] or claims_of(self._held[number].values())
-            left_m = self._own_cpu_m(number) - claims.cpu_jobs_cpu_m
-            free = self._capacity.free(number)
-            if left_m >= job.request.cpu_m and job.request.fits_in(free):
-                ranks = job.request.times_in(free.with_cpu(min(left_m, free.cpu_m)))
-                fitting.append((free.cpu_m, number, ranks))
-        shares, missing = [], job.replicas
-        for _, number, ranks in sorted(fitting):
-            shares.append((number, min(ranks, missing)))
-            missing -= ranks
-            if missing <= 0:
-                return shares
-        return None
+    def own_left_m(self, number: int) -> int:
+        """Return the millicores of a node that the CPU array owns and its jobs leave it. It may be below 0."""
+        claims = self._claims[number] or claims_of(self._held[number].values())
+        return self._own_cpu_m(number) - claims.cpu_jobs_cpu_m
 
     def _own_cpu_m(self, number: int) -> int:
         """The millicores of a node that belong to the CPU array."""

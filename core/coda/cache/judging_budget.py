@@ -28,6 +28,10 @@ COSTLY_S: Final = 0.010
 COSTLY_TIMES: Final = 2.0  # as a demand without constraints, or more
 SHARE: Final = 0.2  # of all time, for what the purse pays
 PURSE_S: Final = 0.1  # that it holds at most
+CPU_STARTS: Final = 400
+"""CPU jobs that start in one cycle; others do in the next ones. Our choice: twice what is written of one cycle, since
+some cannot be written. A Job of ten thousand pods then holds up gangs for a tenth of a second and not for seconds."""
+
 SLICE_S: Final = 0.05  # of a cycle, for each namespace. Our choice: a cycle of 10 000 waiting jobs takes as long
 ALONE_S: Final = 1.0  # the same while jobs of one namespace only wait: it delays nobody else
 AGAIN_S: Final = 1.0  # a demand that was judged on these nodes before waits as long for another cause to try it again
@@ -53,6 +57,7 @@ class JudgingBudget:
         self._cost_by_class: dict[GangClass, float] = {}  # its longest question in this cycle
         self._spent_s: dict[str, float] = {}  # of each namespace's slice, in this cycle
         self._first_s_by_namespace: dict[str, float] = {}  # what its last class took that was new
+        self._cpu_starts = 0  # in this cycle
         self._turn = 0
         self._turn_by_namespace: dict[str, int] = {}  # when the purse last paid for it
         self._is_alone: bool | None = None  # one namespace waits; None: not known yet
@@ -71,6 +76,7 @@ class JudgingBudget:
         self._now_s = now_s
         self._payer_by_class.clear()
         self._spent_s.clear()
+        self._cpu_starts = 0
         self._waiting, self._is_alone = waiting, None
         self._was_reserved_for, self.reserved_for = self.reserved_for, None
         self._pick()
@@ -83,6 +89,16 @@ class JudgingBudget:
             if payer == _NOBODY:
                 self._since_by_class.setdefault(gang_class, self._now_s)
         return payer != _NOBODY
+
+    def note_start(self, gang_class: GangClass) -> None:
+        """A job of the class starts in this cycle."""
+        if gang_class.job.request.gpus == 0:
+            self._cpu_starts += 1
+
+    @property
+    def many_cpu_jobs_start(self) -> bool:
+        """True if no more CPU jobs are to start in this cycle."""
+        return self._cpu_starts >= CPU_STARTS
 
     def charge(self, gang_class: GangClass, cost_s: float) -> None:
         """To answer one question about a class that was admitted took this long."""
@@ -108,7 +124,10 @@ class JudgingBudget:
     def end(self) -> float | None:
         """The cycle ends. Return when the next one should be for the sake of what was left out; None: nothing was."""
         self._settle()
-        return min((self._due_s(one, since_s) for one, since_s in self._since_by_class.items()), default=None)
+        due_s = [self._due_s(one, since_s) for one, since_s in self._since_by_class.items()]
+        if self.many_cpu_jobs_start:
+            due_s.append(self._now_s + AGAIN_S)  # what was written of this cycle begins another one before
+        return min(due_s, default=None)
 
     def _due_s(self, gang_class: GangClass, since_s: float) -> float:
         due_s = self._now_s

@@ -26,6 +26,10 @@ MANY_TO_JUDGE: Final = WaitReason(
     " ask for the same are tried together",
 )
 
+MANY_START: Final = WaitReason(
+    code=WaitCode.HELD_BY_POLICY, message="so many CPU jobs start now that they do in turns, some hundreds at a time"
+)
+
 Subject = TypeVar("Subject")
 Answer = TypeVar("Answer")
 
@@ -56,9 +60,11 @@ class Judging:
             self._last = (gang_class, budget.clock() - began_s)
         return answer
 
-    def starts(self) -> None:
+    def starts(self, gang_class: GangClass) -> None:
         """The last question led to a start: that is no cost of judging."""
         self._last = None
+        if self._budget is not None:
+            self._budget.note_start(gang_class)
 
     def reserves(self, gang_class: GangClass) -> None:
         """The last question led to nodes being kept: that is no cost, and the class is judged in the next cycle too."""
@@ -69,6 +75,11 @@ class Judging:
     def left_out_s(self, gang_class: GangClass) -> float | None:
         """How long the class has not been judged, for want of time; None if it is judged in this cycle."""
         return None if self._budget is None else self._budget.left_out_s(gang_class)
+
+    @property
+    def many_cpu_jobs_start(self) -> bool:
+        """True if no more CPU jobs start in this cycle, since so many do."""
+        return self._budget is not None and self._budget.many_cpu_jobs_start
 
     def is_costly(self, gang_class: GangClass) -> bool:
         """True if judging the class takes long, not only all classes of its namespace together."""

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from coda.cache.gang_class import GangClass, QueuedJob
+from coda.cache.own_cores import OwnCores
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import Judging
@@ -50,6 +51,7 @@ class CycleStarts:
         self._way = start_way(index, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
         self._early: set[JobId] = set()  # those that started before all others: they are overdue, or others stopped
+        self._own = None if index.arrays is None else OwnCores(index.arrays, index.capacity)
         self._lent: LentGpus | None = None
         if index.tenants is not None and index.config.returns_lent_gpus:
             self._lent = LentGpus(index, index.tenants, now_s)
@@ -108,7 +110,12 @@ class CycleStarts:
             job = queued.job
             if job.id in self._early:
                 continue  # others stopped for it, and it has started
-            if queued.gang_class in hopeless or self._is_barred(job) or self._is_beyond_quota(queued):
+            if (
+                self._comes_later(job)
+                or queued.gang_class in hopeless
+                or self._is_barred(job)
+                or self._is_beyond_quota(queued)
+            ):
                 continue
             if self._start(queued, is_overdue=True):
                 self._early.add(job.id)
@@ -254,6 +261,10 @@ class CycleStarts:
         startable = gang_class.startable(self._now_s)
         return (queued for queued in startable if queued.job.id not in self._early) if self._early else startable
 
+    def _comes_later(self, job: Job) -> bool:
+        """True for a CPU job after so many that this one starts in a later cycle."""
+        return self._judging.many_cpu_jobs_start and not job.request.gpus
+
     def _is_barred(self, job: Job) -> bool:
         """True if it requires a level that is not configured."""
         return job.within is not None and self._index.config.level_index(job.within) is None
@@ -279,9 +290,9 @@ class CycleStarts:
 
     def _attempt_overdue(self, queued: QueuedJob) -> Attempt:
         """As `_attempt`, but a CPU job tries first what its array owns: that nobody takes back."""
-        arrays, attempt = self._index.arrays, partial(self._way.attempt, is_overdue=True)
-        if arrays is not None and not queued.job.request.gpus:
-            shares = self._judging.ask(queued.gang_class, arrays.place_on_own, queued.job, None)
+        attempt = partial(self._way.attempt, is_overdue=True)
+        if self._own is not None and not queued.job.request.gpus:
+            shares = self._judging.ask(queued.gang_class, self._own.place, queued.job, None)
             if shares is not None:
                 return Attempt(shares)
         return self._judging.ask(queued.gang_class, attempt, queued, NO_START)
@@ -334,6 +345,8 @@ class CycleStarts:
 
     def _start(self, queued: QueuedJob, *, is_overdue: bool = False, may_stop: bool = True) -> bool:
         """Start the job if it fits; if not, set who must stop for it. What an overdue GPU job takes is its own."""
+        if self._comes_later(queued.job):
+            return False
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
             if may_stop and not self._merely_prefers(queued):
@@ -341,7 +354,7 @@ class CycleStarts:
                 if found.delay is not None:
                     self._delay(job, found.delay)
             return False
-        self._judging.starts()
+        self._judging.starts(queued.gang_class)
         self._quotas.count_start(job)
         start = Start(
             job=job.id,

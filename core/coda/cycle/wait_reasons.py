@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from coda.cache.gang_class import ClassVerdict, GangClass, QueuedJob
 from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cache.world_index import WorldIndex
-from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_TO_JUDGE, Judging
+from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_START, MANY_TO_JUDGE, Judging
 from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
@@ -86,7 +86,7 @@ def refusals_of(
     `notes`: what the reasons of single classes say besides."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, kept, own, notes)
+    finder = _ReasonFinder(index, quotas, now_s, kept, own, notes, in_turns=judging.many_cpu_jobs_start)
     promised = None if kept is None else kept.job.id
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
@@ -131,8 +131,11 @@ class _ReasonFinder:
         kept: Kept | None,
         own: Mapping[JobId, WaitReason],
         notes: Mapping[GangClass, str],
+        *,
+        in_turns: bool,
     ) -> None:
         self._own = own
+        self._in_turns = in_turns  # CPU jobs that fit start later
         self._notes = notes
         self._index = index
         self._search = index.search
@@ -170,7 +173,8 @@ class _ReasonFinder:
             return
         lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
         if lack is None:
-            verdict.set_reason(self._held, comes_first=False)
+            in_turns = self._in_turns and not job.request.gpus
+            verdict.set_reason(MANY_START if in_turns else self._held, comes_first=False)
         elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
             verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
 
@@ -188,7 +192,7 @@ class _ReasonFinder:
     def _new_lack(
         self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict, *, over_quota: bool
     ) -> _Lack | None:
-        if self._may_hold_back and _fits(job, rank_class):
+        if (self._may_hold_back or self._in_turns) and _fits(job, rank_class):
             return None
         shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
         if verdict.shortfall == shortfall and verdict.reason is not None:
