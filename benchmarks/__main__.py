@@ -35,6 +35,7 @@ QUESTIONS: Final = (
     "filter_latency",
     "tls_cost",
     "planning_round",
+    "cpu_job_rounds",
     "simulation_scale",
     "api_requests",
     "footprint",
