@@ -74,7 +74,7 @@ class MadeCluster:
         self.running: list[JobId] = []
         self.refusal_by_job: dict[JobId, Refusal] = {}
         self._unwritten: dict[JobId, Refusal] = {}
-        self._answering = Answering(time.thread_time)
+        self._answering = Answering()
         assert not [*self._answering.take(Setup(PolicyConfig(policy=policy)))]
         self._feed = SnapshotFeed(self.state, InFlightPods(time.monotonic, lambda: None), dict)
         self._rng = random.Random(seed)
