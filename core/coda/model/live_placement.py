@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from coda.model.job import FINISHED, TAKEN_BACK, Job, Phase, Placement, Wish
+
+_HOLDING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
 def live_placement(job: Job) -> Placement | None:
@@ -28,8 +31,9 @@ def is_waiting(job: Job) -> bool:
 def withheld_ranks(job: Job) -> Iterator[tuple[int, str]]:
     """Yield the ranks whose capacity is withheld (no bound pod uses it), each with its node name.
 
-    Until all pods are known to exist (queued, launched): every rank without a bound pod. Afterwards, and without a live
-    placement: every live pod that is not bound yet, on the node it is pinned to."""
+    Until the attempt ends: every rank without a bound pod. The job and its pods are watched apart, so a job may be seen
+    running before its pods are. Afterwards, and without a live placement: every live pod that is not bound yet, on the
+    node it is pinned to."""
     if may_lack_pods(job):
         placement = live_placement(job)
         if placement is not None:
@@ -41,8 +45,8 @@ def withheld_ranks(job: Job) -> Iterator[tuple[int, str]]:
 
 
 def may_lack_pods(job: Job) -> bool:
-    """True in the phases in which some pods of the attempt may not exist yet."""
-    return job.phase is Phase.QUEUED or job.phase is Phase.LAUNCHED
+    """True if pods of the attempt may not exist yet, or are not seen yet."""
+    return job.phase in _HOLDING and len(job.bound) < job.replicas
 
 
 def is_resizing(job: Job) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from coda.cycle import decide
 from coda.model import JobId
+from coda.model.capacity import withheld
 from coda.placements import review_placements
 from coda.policy import PolicyConfig
 from coda_kube.cluster_state import ClusterState
@@ -50,10 +51,12 @@ RUNNING: Item = {"phase": "Running", "placement": placement("n1", plan="plan")}
     ],
 )
 def test_a_forged_rank_withholds_nothing(forged: Item, job: Item) -> None:
-    """The victim needs every node: the attacker's own rank is not there, or is this pod."""
-    state = seen(forged, victims=3, **(job or {"queuedTime": "2100-01-01T00:00:00Z"}))
-    started = {start.job for start in decide(state.snapshot(), PolicyConfig(), 2e9).starts}
-    assert started == {"default/victim"}
+    """The victim needs every other node. A running job has its own: its rank is not seen, or is this pod."""
+    own = {"n1": 8} if job.get("phase") == "Running" else {}
+    state = seen(forged, victims=3 - len(own), **(job or {"queuedTime": "2100-01-01T00:00:00Z"}))
+    world = state.snapshot()
+    assert {node: held.gpus for node, held in withheld(world).items()} == own
+    assert {start.job for start in decide(world, PolicyConfig(), 2e9).starts} == {"default/victim"}
 
 
 def test_forged_ranks_of_a_job_that_waits_keep_only_this_job_waiting() -> None:
