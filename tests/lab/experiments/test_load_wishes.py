@@ -77,3 +77,13 @@ async def test_a_wish_that_nobody_answers_is_a_problem_while_its_job_runs() -> N
     now[0] += 1.0
     assert wishes.problems() == ("wish 1 of job red/grows was never answered",)
     assert len(wishes.problems()) == 1
+
+
+@pytest.mark.parametrize(
+    ("placement", "may"), [({}, True), ({"gpus": [3]}, False), ({"stop": {"by": "red/other"}}, False)]
+)
+def test_nobody_tunes_a_job_on_seats_or_one_that_stops(placement: Json, may: bool) -> None:
+    wishes = Wishes(frozenset({"n"}), seed=1)
+    item = job(placement=RUNS["placement"] | placement)
+    wishes.on_job(None, item)
+    assert bool(wishes._running) is may

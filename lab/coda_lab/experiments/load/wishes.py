@@ -99,12 +99,15 @@ class Wishes:
         await client.apply(job_path(job, status=True), patch, manager=AGENT)
 
     def _may_wish(self, item: Json) -> bool:
+        """Nobody tunes a job on seats, nor one that is told to stop."""
         status = item.get("status") or {}
+        placement = status.get("placement") or {}
         return (
             item["spec"].get("cpusPerReplica") == "auto"
             and status.get("phase") == Phase.RUNNING.value
             and _first_node(item) in self._nodes
-            and not (status.get("placement") or {}).get("stop")
+            and not placement.get("stop")
+            and not placement.get("gpus")
         )
 
     def _is_free(self, uid: str) -> bool:
