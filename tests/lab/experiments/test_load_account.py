@@ -99,6 +99,13 @@ def test_an_attempt_that_was_ordered_to_stop_is_accounted_for_once() -> None:
     assert "ordered to stop 1 times" in said
 
 
+def test_a_stop_that_nobody_saw_is_known_by_what_the_job_says_of_it() -> None:
+    account = account_of()
+    see(account, job(phase="Running"), job(phase="Running", attempt=2, lastStop={"attempt": 1, "cause": "Migrate"}))
+    see(account, job(phase="Succeeded", attempt=2, lastStop={"attempt": 1, "cause": "Migrate"}))
+    assert account.problems() == ()
+
+
 def test_roll_backs_are_counted_once_each_by_reason() -> None:
     account = account_of()
     rolling = job(phase="Restarting", reason="NodeLost")

@@ -121,6 +121,8 @@ class Account:
         placement = entry.status.get("placement") or {}
         if placement.get("stop"):
             entry.stopped.add(int(placement["attempt"]))
+        if last := entry.status.get("lastStop"):  # ordered and done while the API server could not be watched
+            entry.stopped.add(int(last["attempt"]))
         end = _ENDS.get(str(entry.status.get("phase")))
         if end is not None and entry.end is None:
             entry.end = end
