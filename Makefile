@@ -147,10 +147,10 @@ compiled: $(READY)
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
 	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 $(COMPILED_TESTS)
 
-# Three workers, since these tests mostly wait.
+# Three workers, since these tests mostly wait. A control plane lives for seconds or minutes, so Go collects less often.
 e2e: kube helm rigs
 	@echo "==> tests on a local control plane"
-	$(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
+	GOGC=400 GOMEMLIMIT=768MiB $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 
 CHAIN = $(BIN)/pytest -m e2e -v --durations=10 tests/realnode/test_agent_on_a_real_node.py \
 	-k "tells_what or privilege or two_ranks"
