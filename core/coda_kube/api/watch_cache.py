@@ -216,7 +216,8 @@ class WatchCache:
         now_s = asyncio.get_running_loop().time()
         if failures == 0 or (isinstance(error, Rejected) and now_s - self._refused_s >= SAY_AGAIN_S):
             log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
-            self._refused_s = now_s
+            if isinstance(error, Rejected):
+                self._refused_s = now_s
         if self._may_be_missing and failures >= WITHOUT_AFTER and not self.synced.is_set():
             log.warning("%s: going on without it; apply the definitions and roles of this version", self._path)
             self.synced.set()

@@ -205,7 +205,9 @@ async def test_a_refusal_is_logged_at_once_and_then_once_a_minute(
     def refuse() -> None:
         nonlocal tries
         tries += 1
-        if tries == 21:
+        if tries == 1:
+            raise Outage("gone for a moment")
+        if tries == 22:
             over.set()
         raise Rejected(403, "Forbidden", "no")
 
