@@ -8,6 +8,8 @@ the first time and whenever nodes come or go; one user can submit hundreds. So t
 - A namespace has a slice of each cycle for its other demands. What it has no time for is tried in the next cycles, and
   from the purse as well.
 
+Besides, only so many CPU jobs start in one cycle: a start costs nothing, and thousands of them take seconds.
+
 From the purse the namespace goes first that was served least recently, then the demand that was tried least recently.
 So each is delayed, and none starved. Time is measured by a clock that the caller gives, best of the processor's time of
 this thread: then neighbours on a machine make no demand costly. A simulator gives none, and every demand is judged.

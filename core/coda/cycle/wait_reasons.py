@@ -173,8 +173,7 @@ class _ReasonFinder:
             return
         lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
         if lack is None:
-            in_turns = self._in_turns and not job.request.gpus
-            verdict.set_reason(MANY_START if in_turns else self._held, comes_first=False)
+            verdict.set_reason(MANY_START if self._starts_later(job) else self._held, comes_first=False)
         elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
             verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
 
@@ -189,10 +188,13 @@ class _ReasonFinder:
             self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict, over_quota=over_quota)
         return self._lacks[key]
 
+    def _starts_later(self, job: Job) -> bool:
+        return self._in_turns and not job.request.gpus
+
     def _new_lack(
         self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict, *, over_quota: bool
     ) -> _Lack | None:
-        if (self._may_hold_back or self._in_turns) and _fits(job, rank_class):
+        if (self._may_hold_back or self._starts_later(job)) and _fits(job, rank_class):
             return None
         shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
         if verdict.shortfall == shortfall and verdict.reason is not None:
