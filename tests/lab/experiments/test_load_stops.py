@@ -194,6 +194,13 @@ def test_a_running_job_that_ends_first_needs_nothing(status: dict[str, Any]) -> 
     assert watched.stops.problems() == ()
 
 
+def test_a_running_job_that_ends_much_later_was_left_waiting() -> None:
+    watched = stopped_for_a_running_job()
+    watched.now_s += SOON_S + 1
+    place_of_the_owner(watched, phase="Succeeded")
+    assert len(watched.stops.problems()) == 1
+
+
 def test_a_stop_for_a_job_that_is_placed_already_is_served_once_all_of_it_runs() -> None:
     watched = Watched()
     watched.see(GUEST, phase="Running", placement=released("p1"))

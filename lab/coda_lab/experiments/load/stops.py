@@ -151,7 +151,8 @@ class Stops:
         ended = now is None or now.attempt != before.attempt
         served = not ended and now is not None and (now.runs > before.runs or now.cores > before.cores)
         for order in [order for order in self._open if order.is_for(job) and (order.grows or order.by != job)]:
-            order.withdrawn |= ended and (order.grows or before.wishes)
+            in_time = order.freed_s is None or self._now() - order.freed_s <= SOON_S
+            order.withdrawn |= ended and in_time and (order.grows or before.wishes)
             if served and order.served_s is None:
                 order.served_s = self._now()
                 self._close(order)
