@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from coda.cache.judging_budget import CPU_STARTS
 from coda.model import JobId
 from coda_extender.cluster.cluster import ExtenderCluster
+from coda_extender.cpu_jobs.pod_writer import MOST_RELEASES
 from coda_extender.metrics import Metrics
 from coda_extender.planner.write_failures import JobsLeftOut
+from coda_extender.planner_process.answering import Answering
 from coda_extender.written import Written
 from coda_kube.api.client import Rejected
 from tests.extender.cpu_pods import OTHER, OWNER, events, gated, is_released
@@ -29,6 +34,8 @@ def refuse(api: FakeApi, names: str) -> None:
 @pytest.mark.parametrize("theirs", ["/api/v1/namespaces/theirs/pods", PODS], ids=["a namespace's", "an owner's"])
 async def test_many_refused_pods_let_a_later_one_start(monkeypatch: pytest.MonkeyPatch, theirs: str) -> None:
     monkeypatch.setattr("coda_extender.cpu_jobs.pod_writer.MOST_RELEASES", 2)
+    monkeypatch.setattr("coda.cache.judging_budget.CPU_STARTS", 4)
+    monkeypatch.setattr("tests.extender.deciders.Answering", lambda: Answering(time.thread_time))  # as the process
     api = FakeApi()
     api.set(NODES, node_json("n1", cpu=400))
     refuse(api, "/refused-")
@@ -68,3 +75,8 @@ def test_a_missing_right_costs_half_a_minute_and_a_refused_pod_five(works: str, 
         left_out.admit_due()
     assert pauses_s[:2] == [0.0, 2.0]
     assert pauses_s[-1] == longest_s
+
+
+def test_a_cycle_decides_more_than_is_written_of_it() -> None:
+    """So that those whose releases fail leave places for others."""
+    assert CPU_STARTS >= 2 * MOST_RELEASES
