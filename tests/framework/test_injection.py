@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -119,6 +120,14 @@ def test_it_is_python_3_8() -> None:
     for path in python_folder().rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 8))
     ast.parse((python_folder() / "sitecustomize.py").read_text(), feature_version=(3, 4))
+
+
+def test_a_share_that_makes_no_sense_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the container's own."""
+    monkeypatch.syspath_prepend(str(python_folder()))
+    first_order = importlib.import_module("coda_torch.orders").first_order
+    assert [first_order(share) for share in ("", "0", "1000", "-5", "5.5", "50\n", "9" * 5000)] == [None] * 7
+    assert (first_order("50").share, first_order("50").guest, first_order("50").hold_s) == (50, True, 0.0)
 
 
 CAPTURING = """

@@ -9,7 +9,7 @@ from typing import Any, Iterable
 from coda_torch.memory import DeviceUse, Memory
 
 GROWN_BYTES = 256 * 1024**2
-"""A CUDA context takes about as much (610 MiB on an H200), so nobody starts with less. Our choice."""
+"""Our choice: a CUDA context alone takes more (610 MiB on an H200)."""
 
 
 class Neighbours:
