@@ -13,7 +13,19 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, literal, literal_column, select, text, tuple_
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    literal,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
@@ -23,7 +35,7 @@ from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
-from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
+from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
 from coda_operator.history.writer import RecordRefused
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -172,7 +184,17 @@ class Store:
 
 
 def _upgrade(connection: Connection) -> None:
-    # Here, since alembic takes a quarter of a second to load: commands that only read the store do not need it.
+    """Make the tables in a new database, and change those of an older version; both are one transaction."""
+    tables = set(inspect(connection).get_table_names())
+    if not tables & set(METADATA.tables):
+        METADATA.create_all(connection)
+        connection.execute(VERSION.insert().values(version_num=REVISION))
+    elif VERSION.name not in tables or connection.scalars(select(VERSION)).all() != [REVISION]:
+        _run_migrations(connection)
+
+
+def _run_migrations(connection: Connection) -> None:
+    # Here, since alembic takes a second to load: only a database of another version needs it.
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError

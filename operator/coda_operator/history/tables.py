@@ -1,10 +1,31 @@
-"""The tables of the store, as the newest of `migrations` leaves them. Times are seconds since 1970."""
+"""The tables of the store, as the newest of `migrations` leaves them; a new database gets them at once. Times are seconds since 1970."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, MetaData, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+)
+
+REVISION = "0006"
+"""Of the newest migration, whose tables these are."""
 
 METADATA = MetaData()
+
+VERSION = Table(
+    "alembic_version",  # as alembic makes it
+    METADATA,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 FINISHED_JOBS = Table(
     "finished_jobs",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import tracemalloc
 from dataclasses import replace
@@ -10,14 +12,14 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, select, text
 from sqlalchemy.engine import URL
 
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
 from coda_operator.history.store import MIGRATIONS, Store, database_url
-from coda_operator.history.tables import METADATA
+from coda_operator.history.tables import METADATA, VERSION
 from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
@@ -88,22 +90,42 @@ def test_two_writers_at_once_write_each_record_once(database: URL) -> None:
         store.close()
 
 
-def test_the_migrations_end_where_the_tables_begin(database: URL) -> None:
+def test_a_new_database_has_the_tables_that_all_migrations_leave(database: URL) -> None:
+    migrated(database, "head")
+    by_migrations = tables_of(database)
+    engine = create_engine(database)
+    METADATA.drop_all(engine)
+    engine.dispose()
     store = Store(database)
     store.migrate()
     store.migrate()  # once more changes nothing
     store.close()
-    engine = create_engine(database)
+    assert tables_of(database) == by_migrations
+    assert set(by_migrations) == set(METADATA.tables)
+
+
+def tables_of(url: URL) -> dict[str, object]:
+    """All that a database says of its tables, the order of columns left out, and which version it has."""
+    engine = create_engine(url)
     found = inspect(engine)
-    for table in METADATA.sorted_tables:
-        columns = {column["name"]: column for column in found.get_columns(table.name)}
-        assert set(columns) == {column.name for column in table.columns}
-        assert {name for name, column in columns.items() if not column["nullable"]} == {
-            column.name for column in table.columns if not column.nullable
-        }
-        assert {index["name"] for index in found.get_indexes(table.name)} == {index.name for index in table.indexes}
-        assert found.get_pk_constraint(table.name)["constrained_columns"] == [key.name for key in table.primary_key]
+    tables: dict[str, object] = {}
+    for name in found.get_table_names():
+        columns = {column["name"]: column | {"type": str(column["type"])} for column in found.get_columns(name)}
+        indexes = sorted(found.get_indexes(name), key=lambda index: str(index["name"]))
+        tables[name] = columns, indexes, found.get_pk_constraint(name), found.get_foreign_keys(name)
+    with engine.connect() as connection:
+        tables["alembic_version"] = tables["alembic_version"], connection.execute(select(VERSION)).all()
     engine.dispose()
+    return tables
+
+
+def test_alembic_is_loaded_only_for_another_version(tmp_path: Path) -> None:
+    """It takes longer to load than the operator's start would take without it."""
+    code = "import sys; from sqlalchemy import URL; from coda_operator.history.store import Store\n"
+    code += f"Store(URL.create('sqlite', database={str(tmp_path / 'history')!r})).migrate()\n"
+    code += "assert 'alembic' not in sys.modules"
+    for _ in ("a new database", "one of this version"):
+        subprocess.run([sys.executable, "-c", code], check=True)
 
 
 NEWER = ("owner", "lost_s", "trial", "trial_s")  # columns that the first tables lacked
