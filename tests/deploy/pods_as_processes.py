@@ -23,7 +23,7 @@ from coda_lab.host import processes
 from coda_lab.host.ports import LOOPBACK, free_ports
 from coda_lab.host.processes import Process
 from coda_lab.local.cluster import LocalCluster, answers_ok
-from coda_lab.local.parts import PORT_ANNOTATION
+from coda_lab.local.forwarder import PORT_ANNOTATION
 from tests.deploy.charts import NAMESPACE, Json
 from tests.deploy.images import module_of
 from tests.e2e.jobs import PATIENCE_S

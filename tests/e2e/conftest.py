@@ -18,8 +18,8 @@ from tests.e2e.jobs import jobs_path, wait_gone
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[LocalCluster]:
-    """8 nodes x 8 GPUs in 2 racks, with all of Coda; or the module's `SPEC`."""
-    spec = getattr(request.module, "SPEC", ClusterSpec(nodes="8x8x48", racks=2))
+    """8 nodes x 8 GPUs in 2 racks, with all of Coda, one extender; or the module's `SPEC`."""
+    spec = getattr(request.module, "SPEC", ClusterSpec(nodes="8x8x48", racks=2, extenders=1))
     async with running_cluster(spec, tell=print) as running:
         yield running
 

@@ -25,7 +25,7 @@ from tests.e2e.jobs import submit, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 NODES = ("node-0000", "node-0001", "node-0002")
-SPEC = ClusterSpec(nodes="3x8x32", racks=1, agents=3, agent_window_s=WINDOW_S)
+SPEC = ClusterSpec(nodes="3x8x32", racks=1, extenders=1, agents=3, agent_window_s=WINDOW_S)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,7 +12,7 @@ from tests.e2e.jobs import submit, wait_for_phase
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="2x8x32", racks=1, agents=2, agent_window_s=WINDOW_S)
+SPEC = ClusterSpec(nodes="2x8x32", racks=1, extenders=1, agents=2, agent_window_s=WINDOW_S)
 
 
 async def test_an_api_server_that_was_away_delays_a_tuning_and_no_more(cluster: LocalCluster, user: Client) -> None:

@@ -18,7 +18,7 @@ from tests.e2e.jobs import pods_of, submit, wait_for, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="2x8x32", racks=1, agents=2, agent_window_s=WINDOW_S)
+SPEC = ClusterSpec(nodes="2x8x32", racks=1, extenders=1, agents=2, agent_window_s=WINDOW_S)
 BATCH = "batch"
 PEAK_GB_PER_S = 160
 

@@ -23,7 +23,7 @@ from tests.e2e.jobs import job_json, pods_of, submit, wait_for_phase, wait_gone
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="4x8x48", racks=2)
+SPEC = ClusterSpec(nodes="4x8x48", racks=2, extenders=1)
 JOB = "elsewhere/victim"
 SYSTEM_PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 PROFILES = "/apis/coda.scheduler/v1alpha1/nodeprofiles"

@@ -20,7 +20,9 @@ from tests.e2e.jobs import submit, wait_for
 pytestmark = pytest.mark.e2e
 
 REPLACED, STAYS = "agent-0", "agent-1"
-SPEC = ClusterSpec(nodes="2x8x32", racks=1, agents=2, agent_window_s=WINDOW_S, stopped=frozenset({REPLACED, STAYS}))
+SPEC = ClusterSpec(
+    nodes="2x8x32", racks=1, extenders=1, agents=2, agent_window_s=WINDOW_S, stopped=frozenset({REPLACED, STAYS})
+)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ LENDING = {
     "CODA_ARRAY_TAKES_BACK": "true",
     "CODA_RESIZE_DEADLINE_S": "4",
 } | QUICK_LEASE
-SPEC = ClusterSpec(nodes="1x4x16", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), LENDING))
+SPEC = ClusterSpec(nodes="1x4x16", racks=1, extenders=1, environ_by_part={"extender-0": LENDING})
 ARRAY_QUOTAS = "/apis/coda.scheduler/v1alpha1/arrayquotas"
 
 

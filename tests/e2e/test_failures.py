@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 OPERATORS = ("operator-0", "operator-1")
 QUICK = {"CODA_FAILURE_BACKOFF_S": "0.2"} | QUICK_LEASE
-SPEC = ClusterSpec(nodes="4x8x48", racks=1, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
+SPEC = ClusterSpec(nodes="4x8x48", racks=1, extenders=1, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
 
 
 async def run(user: Client, name: str, log: str, *, until: str, code: int = 1, attempts: str = "") -> Json:

@@ -14,7 +14,7 @@ from tests.e2e.jobs import pods_of, submit, wait_for, wait_for_phase
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="2x2x24", racks=1, agents=2, agent_window_s=WINDOW_S)
+SPEC = ClusterSpec(nodes="2x2x24", racks=1, extenders=1, agents=2, agent_window_s=WINDOW_S)
 
 FAST, SLOW = 4, 10
 """Cores that keep the GPUs of rank 0 and of rank 1 busy."""

@@ -42,7 +42,7 @@ from tests.e2e.policy_cases import PODS, USER, entries, pod
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="4x8x48", racks=2)
+SPEC = ClusterSpec(nodes="4x8x48", racks=2, extenders=1)
 OURS = {"labelSelector": "app.kubernetes.io/name=coda"}
 LEVELS = 3000  # of `metadata.managedFields`, which the API server stores at any depth for anybody
 

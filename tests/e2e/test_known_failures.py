@@ -13,6 +13,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, GPU, KIND
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
+from coda_lab.spec import ClusterSpec
 from tests.e2e.jobs import (
     NAMESPACE,
     events_of,
@@ -28,6 +29,7 @@ from tests.e2e.scheduling import leader_of, schedule_attempts
 
 pytestmark = pytest.mark.e2e
 
+SPEC = ClusterSpec(nodes="8x8x48", racks=2)
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 OPERATORS = ("operator-0", "operator-1")
 QUICK = QUICK_LEASE | {"CODA_FAILURE_BACKOFF_S": "0.5"}
-SPEC = ClusterSpec(nodes="8x8x48", racks=2, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
+SPEC = ClusterSpec(nodes="8x8x48", racks=2, extenders=1, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-operator"
 OUTAGE_S = 15.0  # five times the Lease

@@ -16,7 +16,7 @@ from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_phase
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="1x8x48", racks=1, agents=1)
+SPEC = ClusterSpec(nodes="1x8x48", racks=1, extenders=1, agents=1)
 
 
 def speaking(name: str, *, spec: dict[str, Any] | None = None, **numbers: float) -> Json:

@@ -17,9 +17,7 @@ from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_
 pytestmark = pytest.mark.e2e
 
 SHARED = {"CODA_SCHEDULING_POLICY": "coda", "CODA_SHARING": "true", "CODA_SHARING_AUTO_WAIT_S": "1"}
-SPEC = ClusterSpec(
-    nodes="1x1x16", racks=1, seats=4, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), SHARED)
-)
+SPEC = ClusterSpec(nodes="1x1x16", racks=1, seats=4, extenders=1, environ_by_part={"extender-0": SHARED})
 TENANTS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 
 

@@ -18,7 +18,8 @@ SPEC = ClusterSpec(
     racks=1,
     seats=4,
     agents=1,
-    environ_by_part=dict.fromkeys(("extender-0", "extender-1"), SHARED),
+    extenders=1,
+    environ_by_part={"extender-0": SHARED},
 )
 PROFILE = "/apis/coda.scheduler/v1alpha1/nodeprofiles/node-0000"
 TOLD_WITHIN_S = 400.0  # a minute alone on its GPU, and up to a minute until the next profile

@@ -19,9 +19,7 @@ from tests.e2e.jobs import events_of, job_json, pods_of, submit, wait_for, wait_
 pytestmark = pytest.mark.e2e
 
 SETTINGS = {"CODA_SCHEDULING_POLICY": "coda", "CODA_ARRAY_LARGE_SHARE": "0.5", "CODA_STOP_NOTICE_LIMIT_S": "30"}
-SPEC = ClusterSpec(
-    nodes="2x8x48", racks=1, agents=2, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), SETTINGS)
-)
+SPEC = ClusterSpec(nodes="2x8x48", racks=1, agents=2, extenders=1, environ_by_part={"extender-0": SETTINGS})
 LONG_S, SHORT_S = 600, 4  # the platform allows 30
 
 

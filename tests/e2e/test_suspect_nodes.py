@@ -18,7 +18,9 @@ pytestmark = pytest.mark.e2e
 CORDON_S = 40  # longer than the failure takes on a full machine
 OPERATORS = ("operator-0", "operator-1")
 QUICK = {"CODA_FAILURE_BACKOFF_S": "0.2", "CODA_CORDON_S": str(CORDON_S)}
-SPEC = ClusterSpec(nodes="3x8x32", racks=1, agents=3, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK))
+SPEC = ClusterSpec(
+    nodes="3x8x32", racks=1, extenders=1, agents=3, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK)
+)
 PROFILES = "/apis/coda.scheduler/v1alpha1/nodeprofiles"
 
 

@@ -22,7 +22,7 @@ from tests.e2e.jobs import job_json, jobs_path, pods_of, submit, wait_for, wait_
 pytestmark = pytest.mark.e2e
 
 SHARES = {"CODA_SCHEDULING_POLICY": "coda", "CODA_FAIR_SHARE_MIN_RUNTIME_S": "0"}
-SPEC = ClusterSpec(nodes="4x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), SHARES))
+SPEC = ClusterSpec(nodes="4x8x48", racks=1, extenders=1, environ_by_part={"extender-0": SHARES})
 VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 NAMESPACES = ("red", "blue", "firm")
 

@@ -31,7 +31,7 @@ from tests.e2e.policy_cases import (
 
 pytestmark = pytest.mark.e2e
 
-SPEC = ClusterSpec(nodes="1x8x48", racks=1)
+SPEC = ClusterSpec(nodes="1x8x48", racks=1, extenders=1)
 TRIALS: Json = {"key": key("trials"), "operator": "Exists"}
 ONCE: Json = TRIALS | {"effect": "NoSchedule"}
 SAID = "only trials tolerate the taint coda.scheduler/trials"

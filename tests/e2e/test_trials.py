@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 OPERATORS = ("operator-0", "operator-1")
 SPEC = ClusterSpec(
-    nodes="1x8x48", racks=1, agents=1, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK_LEASE)
+    nodes="1x8x48", racks=1, extenders=1, agents=1, operators=2, environ_by_part=dict.fromkeys(OPERATORS, QUICK_LEASE)
 )
 TENANTS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 

@@ -56,7 +56,7 @@ ARRAYS = {
     "CODA_PRIORITY_LIMIT": "1000",
     **QUICK_LEASE,
 }
-SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
+SPEC = ClusterSpec(nodes="2x8x48", racks=1, extenders=1, environ_by_part={"extender-0": ARRAYS})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

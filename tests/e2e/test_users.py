@@ -49,7 +49,7 @@ from tests.e2e.scheduling import QUICK_LEASE
 pytestmark = pytest.mark.e2e
 
 ARRAYS = {"CODA_SCHEDULING_POLICY": "coda"} | QUICK_LEASE
-SPEC = ClusterSpec(nodes="2x8x48", racks=1, environ_by_part=dict.fromkeys(("extender-0", "extender-1"), ARRAYS))
+SPEC = ClusterSpec(nodes="2x8x48", racks=1, extenders=1, environ_by_part={"extender-0": ARRAYS})
 APPS = f"/apis/apps/v1/namespaces/{BATCH}"
 ELSEWHERE = "/apis/apps/v1/namespaces/default/deployments"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"

@@ -20,6 +20,9 @@ SHARING: Final = "coda.scheduler/sharing"
 """The resource of a pod that has a GPU whole and may be joined: with it come the files by which it says how fast it is.
 No GPU comes with it."""
 
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+"""Label of NVIDIA's GPU feature discovery: the memory of each GPU of the node, MiB."""
+
 WHOLE_GPUS: Final = "requests.nvidia.com/gpu"
 """The key of a ResourceQuota that no seat counts for."""
 

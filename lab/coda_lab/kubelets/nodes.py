@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coda.cycle.seats.board import MEMORY_LABEL
 from coda.errors import InvalidInput
-from coda.model.seats import SHARING, seat_name
+from coda.model.seats import MEMORY_LABEL, SHARING, seat_name
 from coda_kube.objects import names
 from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds, whole_from_quantity
 from coda_lab.kubelets.pods.statuses import HOST_ADDRESS

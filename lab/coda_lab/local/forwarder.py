@@ -22,10 +22,12 @@ from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_LEADER, SYSTEM_NAMESPACE
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.local.parts import PORT_ANNOTATION
 from coda_lab.spec import EXTENDER
 
 log = logging.getLogger(__name__)
+
+PORT_ANNOTATION = "local.coda.scheduler/port"
+"""On an extender's pod object: the port of its process."""
 
 _CONNECT_TIMEOUT_S = 0.5
 

@@ -13,6 +13,7 @@ from coda_kube.objects import names
 from coda_kube.objects.names import SYSTEM_NAMESPACE
 from coda_lab.host.ports import LOOPBACK
 from coda_lab.host.processes import python_command
+from coda_lab.local.forwarder import PORT_ANNOTATION
 from coda_lab.local.machine_commands import agent_command, agent_environ, machines_command
 from coda_lab.spec import (
     AGENT,
@@ -30,9 +31,6 @@ from coda_lab.spec import (
     identity_of,
     metrics_port_of,
 )
-
-PORT_ANNOTATION = "local.coda.scheduler/port"
-"""On an extender's pod object: the port of its process."""
 
 DEFAULT_PROFILE = "default-scheduler"
 """The scheduler of every pod that names none."""

@@ -1,4 +1,7 @@
-"""The tables of the store, as the newest of `migrations` leaves them; a new database gets them at once. Times are seconds since 1970."""
+"""The tables of the store, as the newest of `migrations` leaves them. Times are seconds since 1970.
+
+A new database gets them at once.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ import pytest
 
 from coda_kube.objects.json_types import Json
 from coda_lab.host.ports import LOOPBACK
-from coda_lab.local.forwarder import Backends, Forwarder
-from coda_lab.local.parts import PORT_ANNOTATION
+from coda_lab.local.forwarder import PORT_ANNOTATION, Backends, Forwarder
 
 
 def pod(name: str, port: object) -> Json:

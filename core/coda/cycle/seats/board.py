@@ -13,18 +13,13 @@ from typing import Final
 from coda.model.job import Job, JobId, Phase
 from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
-from coda.model.seats import SEAT, seat_name, seated_ranks, seats_offered
+from coda.model.seats import MEMORY_LABEL, SEAT, seat_name, seated_ranks, seats_offered
 from coda.model.world import GpuUse, Node, World
 from coda.sharing.config import SharingConfig
 from coda.sharing.gpu_placement import SharedGpu
 from coda.sharing.pairing import GpuProfile
 
-MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-"""Label of NVIDIA's GPU feature discovery: the memory of each GPU of the node, MiB."""
-
 _MIB: Final = 2**20
-
-
 _MARGIN: Final = SharingConfig().peak_margin
 
 
