@@ -2,8 +2,8 @@
 
 Due at once: a first reason, a new code, the answer to an edit, and the end of waiting. New numbers under the same code
 are slow notices. On a busy cluster they change all the time, so they are rewritten at most every few seconds per job,
-and at a limited rate for all jobs. "Not accepted yet" after an edit is slow as well: the operator mostly accepts an
-edit within milliseconds, and the notice is for the case that it is away.
+and at a limited rate for all jobs, which is lower while the API server is slow. "Not accepted yet" after an edit is
+slow as well: the operator mostly accepts an edit within milliseconds, and the notice is for the case that it is away.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from coda_kube.objects.write import pending_json
 
 PER_JOB_S: Final = 3.0  # between two rewrites of one job's numbers
 PER_SECOND: Final = 50.0  # rewrites of numbers, of all jobs
+LEAST_PER_SECOND: Final = 1.0
+WRITING_SHARE: Final = 0.25  # of the time, one after the other: the rest of a slow API server is for other writes
 BATCH: Final = 64
 _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, while the operator runs
 _LONG_AGO_S: Final = float("-inf")
@@ -73,6 +75,12 @@ def first_wait_since_s(job_json: Mapping[str, Any] | None) -> float | None:
     return seconds_from_time(metadata.get("creationTimestamp")) or None
 
 
+def rewrites_per_s(write_s: float) -> float:
+    """Return how many numbers to rewrite per second where a write takes `write_s` seconds; 0: unknown. Our choice."""
+    fitting = WRITING_SHARE / write_s if write_s > 0 else PER_SECOND
+    return min(PER_SECOND, max(LEAST_PER_SECOND, fitting))
+
+
 class PendingReasons:
     """The notices not written yet. `now_s` is any clock that only grows.
 
@@ -114,9 +122,12 @@ class PendingReasons:
         self._slow.clear()
         self._edited_s.clear()
 
-    def pop_due(self, now_s: float) -> tuple[list[PendingNotice], float | None]:
-        """Remove and return what to write now, at most a batch, and in how many seconds more is due; None: never."""
-        self._allowance = min(PER_SECOND, self._allowance + (now_s - self._filled_s) * PER_SECOND)
+    def pop_due(self, now_s: float, write_s: float = 0.0) -> tuple[list[PendingNotice], float | None]:
+        """Remove and return what to write now, at most a batch, and in how many seconds more is due; None: never.
+
+        `write_s`: what a write takes at present."""
+        per_second = rewrites_per_s(write_s)
+        self._allowance = min(per_second, self._allowance + (now_s - self._filled_s) * per_second)
         self._filled_s = now_s
         due = [self._urgent.pop(job) for job in list(islice(self._urgent, BATCH))]
         slow, earliest_s = self._pop_slow(now_s, min(BATCH - len(due), int(self._allowance)))
@@ -130,7 +141,7 @@ class PendingReasons:
             return due, 0.0
         if earliest_s is None:
             return due, None
-        return due, max(earliest_s - now_s, (1.0 - self._allowance) / PER_SECOND, 0.02)
+        return due, max(earliest_s - now_s, (1.0 - self._allowance) / per_second, 0.02)
 
     def _pop_slow(self, now_s: float, count: int) -> tuple[list[PendingNotice], float | None]:
         """The first of the queue that may be written, and when the next one may be; None without a next one."""

@@ -28,6 +28,7 @@ from coda_extender.written import Written
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 
+WRITES_AVERAGED: Final = 16  # for what a write takes at present
 SLOW_PAUSE_LIMIT_S: Final = 8.0  # while writes only take long; those that fail have longer pauses
 _FAILED: Final = (Written.FAILED, Written.REFUSED, Written.BUSY)
 _OVERTAKEN: Final = (Written.CONFLICT, Written.LAPSED)
@@ -53,6 +54,7 @@ class ReasonWriter:
         self._slow: set[JobId] = set()  # their writes go on
         self._crowded: dict[str, dict[JobId, None]] = {}  # by namespace, the longest wait first
         self._worked_s = float("-inf")
+        self._write_s = 0.0
 
     def change_refusals(self, changes: ChangedRefusals) -> None:
         """Take over what changed. O(jobs that changed)."""
@@ -105,7 +107,7 @@ class ReasonWriter:
             self._changed.clear()
             now_s = time.monotonic()
             self._end_pauses(now_s)
-            notices, more_in_s = self._reasons.pop_due(now_s)
+            notices, more_in_s = self._reasons.pop_due(now_s, self._write_s)
             due = [notice for notice in notices if notice.job not in self._paused_until_s]
             if due:
                 results = await asyncio.gather(*(self._write(notice) for notice in due))
@@ -153,12 +155,15 @@ class ReasonWriter:
 
         async with self._slots:
             created_s = first_wait_since_s(self._state.job_json_by_id.get(job))
+            began_s = time.monotonic()
             written = await self._writer.write(
                 job,
                 status_after,
                 done=lambda: self._note_stored(job, created_s),
                 ended=lambda written: self._note_late_end(job, written),
             )
+            if began:
+                self._write_s += (time.monotonic() - began_s - self._write_s) / WRITES_AVERAGED
         if written is Written.SLOW:
             self._slow.add(job)
             self._pause(job, SLOW_PAUSE_LIMIT_S)

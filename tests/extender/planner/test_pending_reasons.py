@@ -6,6 +6,7 @@ from coda.model import JobId, WaitCode
 from coda.model.decision import Refusal, WaitReason
 from coda_extender.planner.pending_reasons import (
     BATCH,
+    LEAST_PER_SECOND,
     PER_SECOND,
     PendingNotice,
     PendingReasons,
@@ -106,19 +107,24 @@ def test_a_changed_code_does_not_wait_for_numbers() -> None:
     assert reasons.pop_due(100.1)[0] == [notice(1, urgent=True)]
 
 
-def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first() -> None:
+@pytest.mark.parametrize(
+    ("write_s", "per_second"),
+    [(0.0, PER_SECOND), (0.005, PER_SECOND), (0.0125, 20.0), (0.1, 2.5), (0.25, 1.0), (30.0, LEAST_PER_SECOND)],
+)
+def test_numbers_of_a_thousand_jobs_are_rewritten_slowly_and_oldest_first(write_s: float, per_second: float) -> None:
+    """The slower the API server, the fewer of them."""
     reasons = PendingReasons()
     for number in range(1000):
         reasons.put(notice(number, urgent=False))
     written: list[str] = []
     now_s = 1000.0
     while now_s < 1010.0:
-        due, more_in_s = reasons.pop_due(now_s)
+        due, more_in_s = reasons.pop_due(now_s, write_s)
         written += [entry.job for entry in due]
         assert more_in_s is not None
         now_s += max(more_in_s, 0.001)
         for number in range(999, -1, -1):
             if f"default/job-{number}" not in written:
                 reasons.put(notice(number, urgent=False, message=str(now_s)))
-    assert len(written) == len(set(written)) == pytest.approx(PER_SECOND * 10 + PER_SECOND, abs=3)
+    assert len(written) == len(set(written)) == pytest.approx(per_second * 10 + per_second, abs=3)
     assert written[:3] == ["default/job-0", "default/job-1", "default/job-2"]
