@@ -91,7 +91,7 @@ def _coda(
 
 def main() -> None:
     """Run the command line. `EXIT_CODES` says how it ends; what failed is one sentence on stderr."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_by_sigterm()
     completion.make_ready()
     try:
         command_line(commands_for(completion.words_so_far() or sys.argv[1:]))(prog_name="coda")
@@ -105,8 +105,17 @@ def complete_for_kubectl() -> None:
     completion.answer_kubectl(sys.argv[1:], main)
 
 
+def _end_by_sigterm() -> None:
+    """Have SIGTERM do what Ctrl-C does, also where a shell has Ctrl-C ignored for a job in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C stays without effect
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Turn SIGTERM into Ctrl-C, which the running command handles."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.raise_signal(signal.SIGINT)
 
 

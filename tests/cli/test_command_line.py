@@ -7,6 +7,7 @@ import io
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -195,3 +196,26 @@ def test_kubectl_completes_the_plugin() -> None:
         [BIN / "kubectl_complete-coda", "queue", "-o", ""], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["table", "wide", "json", "yaml", ":4"]
+
+
+@pytest.mark.parametrize("ignores", [False, True], ids=["in the foreground", "in the background of a script"])
+def test_sigterm_ends_a_command_also_where_ctrl_c_is_ignored(ignores: bool) -> None:
+    """A shell without job control has its background jobs ignore Ctrl-C, and they must still end by `kill`."""
+
+    def as_the_shell_does() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.SIG_DFL)
+
+    command = subprocess.Popen(
+        [sys.executable, "-m", "coda_cli", "simulate", "--policy", "fifo-skip"],  # a month: a minute
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=as_the_shell_does,
+    )
+    assert command.stdout is not None
+    assert "100000 jobs" in command.stdout.readline()  # it runs
+    if ignores:
+        command.send_signal(signal.SIGINT)
+    command.send_signal(signal.SIGTERM)
+    said, _ = command.communicate(timeout=60)
+    assert (said.strip(), command.returncode) == ("coda: interrupted", 130)
