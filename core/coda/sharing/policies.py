@@ -45,6 +45,8 @@ class SharingPolicy:
     preempts: and stops their jobs
     paced: the guaranteed job's speed decides what the others get (`pace_control`)
     limits_memory: memory beyond the card lies on the host, and moves back (`memory_limits`); else jobs fail
+    newcomer_fails: of two jobs with too much memory the second one fails; else both do
+    spills: neither fails: what the second one lacks lies on the host until its end
     reserves: a gang that waits holds the GPUs that it has so far
     chooses: opportunistic jobs go where they are fastest; else to the least loaded GPUs"""
 
@@ -55,6 +57,8 @@ class SharingPolicy:
     preempts: bool = False
     paced: bool = False
     limits_memory: bool = False
+    newcomer_fails: bool = False
+    spills: bool = False
     reserves: bool = False
     chooses: bool = False
 
@@ -103,6 +107,16 @@ SHARING_POLICIES: Final[Mapping[str, SharingPolicy]] = MappingProxyType(
         "serial": SharingPolicy(summary="arrival order, one job per GPU", companions=Companions.NOBODY),
         "parallel-fcfs": SharingPolicy(
             summary="arrival order, two jobs per GPU, whatever memory they need", companions=Companions.ANYBODY
+        ),
+        "pack": SharingPolicy(
+            summary="as parallel-fcfs, but only the second job fails if the memory is too small (AntMan's Table 2)",
+            companions=Companions.ANYBODY,
+            newcomer_fails=True,
+        ),
+        "universal-memory": SharingPolicy(
+            summary="as pack, but what the second job lacks of memory lies on the host, for good (AntMan's Table 2)",
+            companions=Companions.ANYBODY,
+            spills=True,
         ),
         "memory-fcfs": SharingPolicy(
             summary="arrival order, two jobs per GPU if their memory fits", companions=Companions.FITTING

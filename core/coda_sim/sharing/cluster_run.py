@@ -51,6 +51,7 @@ class _Run:
     stops: int = 0
     failures: int = 0
     lonely: bool = False
+    in_host: float = 0.0  # share of its peak that is on the host for good
 
 
 class ClusterRun:
@@ -72,6 +73,7 @@ class ClusterRun:
         self._queue: list[_Run] = []
         self._ends: list[tuple[float, str, int, _Run]] = []
         self._now_s = 0.0
+        self._failed = False  # since the queue was looked at
 
     def run(self, jobs: Sequence[SharingJob]) -> tuple[SharedRun, ...]:
         """Return what became of every job, in order of submission. A job larger than the cluster is not asked for."""
@@ -92,7 +94,10 @@ class ClusterRun:
                 self._now_s = next_end_s
                 self._leave(run)
                 ended[run.job.uid] = next_end_s
-            self._schedule()
+            self._failed = True
+            while self._failed:
+                self._failed = False
+                self._schedule()
         return tuple(
             SharedRun(
                 job=run.job,
@@ -131,8 +136,11 @@ class ClusterRun:
             return True
         shared = () if run.lonely else self._shared_places(run)
         if shared:
+            if self._policy.spills:
+                run.in_host = max(self._lacking_bytes(at, run) for at in shared) / run.job.profile.peak_bytes
             self._start(run, shared)
-            self._fail_if_too_full(shared)
+            if not self._policy.spills:
+                self._fail_if_too_full(shared, run)
             return True
         if self._policy.reserves:
             reserved.update(dict.fromkeys(places, run.job.uid))
@@ -184,11 +192,18 @@ class ClusterRun:
         speeds = unpaced_speed(one, [other], self._model) + unpaced_speed(other, [one], self._model)
         return self._policy.companions is Companions.FITTING or speeds > 1
 
-    def _fail_if_too_full(self, places: Iterable[int]) -> None:
+    def _lacking_bytes(self, at: int, run: _Run) -> int:
+        others = sum(one.job.profile.peak_bytes for one in self._residents[at])
+        return min(max(0, others + run.job.profile.peak_bytes - self._gpu_bytes), run.job.profile.peak_bytes)
+
+    def _fail_if_too_full(self, places: Iterable[int], newcomer: _Run) -> None:
         full = [
             at for at in places if not fits_together([one.job.profile for one in self._residents[at]], self._gpu_bytes)
         ]
         for run in {id(one): one for at in full for one in self._residents[at]}.values():
+            if self._policy.newcomer_fails and run is not newcomer:
+                continue
+            self._failed = True
             run.failures += 1
             run.lonely = True
             self._begin_again(run)
@@ -232,7 +247,7 @@ class ClusterRun:
         for run in {id(one): one for at in places for one in self._residents[at]}.values():
             run.left_s = max(0.0, run.left_s - (self._now_s - run.since_s) * run.speed)
             run.since_s = self._now_s
-            run.speed = min(self._speed(at, run) for at in run.places)
+            run.speed = min(self._speed(at, run) for at in run.places) * host_speed(run.job.profile.key, run.in_host)
             run.version += 1
             heapq.heappush(self._ends, (self._now_s + run.left_s / run.speed, run.job.uid, run.version, run))
 

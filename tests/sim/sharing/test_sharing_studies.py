@@ -45,6 +45,36 @@ def test_the_fitted_numbers_come_out_as_they_were_put_in() -> None:
     assert 91.1 / host_speed("resnet50", 0.05) == pytest.approx(541.6, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("policy", "gcn_min", "resnet_min", "ill"),
+    [
+        ("yarn-cs-preempt", None, 91.1, (1, 0)),  # GCN fails in the paper, and begins again here
+        ("yarn-cs", 43.0, 108.2, (0, 0)),
+        ("pack", 43.1, None, (0, 1)),  # ResNet-50 fails there, and begins again here
+        ("universal-memory", 43.4, 541.6, (0, 0)),
+        ("antman", 43.9, 91.8, (0, 0)),
+    ],
+)
+def test_antmans_two_jobs_on_one_gpu(
+    policy: str, gcn_min: float | None, resnet_min: float | None, ill: tuple[int, int]
+) -> None:
+    """Tables 1 and 2: GCN has no quota and runs since 26 min when ResNet-50 comes, which has. The band is 3 %."""
+    gcn = SharingJob(uid="a", tenant="b", gpus=1, submit_s=0, work_s=43.0 * 60, profile=PROFILES["gcn"])
+    resnet = SharingJob(uid="b", tenant="a", gpus=1, submit_s=26 * 60, work_s=91.1 * 60, profile=PROFILES["resnet50"])
+    runs = ClusterRun(sharing_policy_of(policy), [1], gpu_bytes=32 * GIB).run([gcn, resnet])
+    for run, minutes in zip(runs, (gcn_min, resnet_min), strict=True):
+        assert minutes is None or run.jct_s / 60 == pytest.approx(minutes, rel=0.03)
+    assert (sum(run.stops for run in runs), sum(run.failures for run in runs)) == ill
+
+
+def test_two_jobs_that_fail_together_on_the_only_gpu_run_one_after_the_other() -> None:
+    large = [
+        SharingJob(uid=uid, tenant="b", gpus=1, submit_s=0, work_s=600, profile=PROFILES["resnet50"]) for uid in "ab"
+    ]
+    runs = ClusterRun(sharing_policy_of("parallel-fcfs"), [1], gpu_bytes=32 * GIB).run(large)
+    assert [(run.ended_s, run.failures) for run in runs] == [(600, 1), (1200, 1)]
+
+
 def test_xonars_means_gain_at_least_half_of_what_is_printed_and_nothing_runs_out_of_memory() -> None:
     serial, parallel, xonar = outcomes("serial"), outcomes("parallel-fcfs"), outcomes("xonar")
     assert mean_jct(xonar) <= mean_jct(serial) * (1 - 0.436 / 2)
