@@ -131,14 +131,18 @@ class _Steps:
             self._say("the real node is ready")
 
     async def start_coda(self) -> None:
-        names = self._cluster.part_by_name
-        extenders = [name for name in names if name.startswith(EXTENDER)]
+        await together(self._start_extenders(), self._start_operators())
+
+    async def _start_extenders(self) -> None:
+        extenders = [name for name in self._cluster.part_by_name if name.startswith(EXTENDER)]
         await together(self.start(FORWARDER), *(self.start(name) for name in extenders))
         if any(self._cluster.is_running(name) for name in extenders):
             async with self._cluster.client() as api:
                 await self.guarded(install.wait_for_leader(api), "waiting for a leader among the extender's replicas")
-            self._say(f"{len(extenders)} extender replicas run, one of them leads")
-        operators = [name for name in names if name.startswith(OPERATOR)]
+            self._say(f"{counted(len(extenders), 'extender replica')} started, one of them leads")
+
+    async def _start_operators(self) -> None:
+        operators = [name for name in self._cluster.part_by_name if name.startswith(OPERATOR)]
         await together(*(self.start(name) for name in operators))
         if any(self._cluster.is_running(name) for name in operators):
             self._say("the operator runs")
