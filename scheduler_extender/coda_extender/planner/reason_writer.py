@@ -162,7 +162,7 @@ class ReasonWriter:
                 done=lambda: self._note_stored(job, created_s),
                 ended=lambda written: self._note_late_end(job, written),
             )
-            if began:
+            if began and written not in (Written.NEEDLESS, Written.LAPSED):  # these ask the API server nothing
                 self._write_s += (time.monotonic() - began_s - self._write_s) / WRITES_AVERAGED
         if written is Written.SLOW:
             self._slow.add(job)
