@@ -217,5 +217,5 @@ def test_sigterm_ends_a_command_also_where_ctrl_c_is_ignored(ignores: bool) -> N
     if ignores:
         command.send_signal(signal.SIGINT)
     command.send_signal(signal.SIGTERM)
-    said, _ = command.communicate(timeout=60)
+    said, _ = command.communicate(timeout=60)  # Rich repeats the first line if the signal comes while it prints it
     assert (said.splitlines()[-1], command.returncode) == ("coda: interrupted", 130)
