@@ -52,9 +52,11 @@ async def limits_of(user: Client, job: str) -> list[tuple[str, int]]:
     return [(status["resources"]["limits"]["cpu"], status["restartCount"]) for status in statuses]
 
 
-async def wait_until(holds: Callable[[], Any], *, within_s: float = PATIENCE_S) -> None:
-    """Until `holds` returns true. For conditions that the API server has no watch for."""
+async def wait_until(
+    holds: Callable[[], Any], *, within_s: float = PATIENCE_S, otherwise: Callable[[], str] = str
+) -> None:
+    """Until `holds` returns true. For conditions that the API server has no watch for. `otherwise` says what is not."""
     ends_s = time.monotonic() + within_s
     while not await holds():
-        assert time.monotonic() < ends_s, f"not so after {within_s} s"
+        assert time.monotonic() < ends_s, f"not so after {within_s} s {otherwise()}".rstrip()
         await asyncio.sleep(0.3)

@@ -102,15 +102,18 @@ async def everything_is_shown(prometheus: Prometheus) -> None:
     left = dict.fromkeys(plain(expr) for board in BOARDS for expr in board.expressions)
     found: dict[str, int] = {}
 
+    def missing() -> list[str]:
+        return [expr for expr in left if not metrics_in(expr) & ACCIDENTS.keys()]
+
     async def all_found() -> bool:
         for expr in tuple(left):
             if count := await prometheus.samples(expr):
                 found[expr] = count
                 del left[expr]
-        return all(metrics_in(expr) & ACCIDENTS.keys() for expr in left)
+        return not missing()
 
     try:
-        await wait_until(all_found, within_s=60)
+        await wait_until(all_found, within_s=150, otherwise=lambda: f"no sample of {missing()}")
     finally:
         lines = [f"{found.get(expr, 0):4}  {expr}" for expr in (*found, *left)]
         log.info("samples of each expression:\n%s", "\n".join(lines))

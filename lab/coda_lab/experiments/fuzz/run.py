@@ -5,6 +5,7 @@ report.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -31,6 +32,8 @@ _WARM_UP_SHARE = 0.2
 _LEAST_WARM_UP = 1000
 _SETTLED_S = 12.0  # the extender collects its garbage every 10 s
 _QUIET_S = 2.0
+_HELD_SHARE = 0.85
+_HELD_WITHIN_S = 60.0
 
 
 async def run(options: Options, tell: Tell) -> Outcome:
@@ -69,11 +72,14 @@ async def attack(cluster: LocalCluster, options: Options, tell: Tell) -> Outcome
 
 @asynccontextmanager
 async def _held(outcome: Outcome) -> AsyncIterator[None]:
-    """While the block lasts, hold the connections, and count them twice a second."""
+    """While the block lasts, hold the connections, and count them twice a second. It begins when most are held."""
     options, sender = outcome.options, outcome.sender
     holders = [asyncio.create_task(sender.hold(number, options.seed)) for number in range(options.connections)]
     counting = asyncio.create_task(_count_held(outcome))
     try:
+        with contextlib.suppress(TimeoutError):  # the report tells how many there were
+            async with asyncio.timeout(_HELD_WITHIN_S):
+                await sender.holds(_HELD_SHARE * options.connections)
         yield
     finally:
         for task in (counting, *holders):
@@ -84,7 +90,7 @@ async def _held(outcome: Outcome) -> AsyncIterator[None]:
 async def _count_held(outcome: Outcome) -> None:
     while True:
         await asyncio.sleep(0.5)
-        outcome.connections_held.append(sum(outcome.sender.held.values()))
+        outcome.connections_held.append(outcome.sender.held.total())
 
 
 @asynccontextmanager

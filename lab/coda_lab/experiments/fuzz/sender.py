@@ -18,6 +18,7 @@ from coda_lab.host.ports import LOOPBACK
 PATIENCE_S = 30.0  # several times what the extender gives a request
 _DRIP_S = 0.5
 _AGAIN_S = 0.05
+_HANDSHAKES = 16  # of holders, at once: hundreds would give way to one another for ever while the machine is busy
 _GONE = (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
@@ -31,6 +32,8 @@ class Sender:
         self.sent: Counter[str] = Counter()
         self.held: Counter[str] = Counter()  # open connections, by how they are held
         self.held_ends: Counter[str] = Counter()  # connections that the extender closed
+        self._may_greet = asyncio.Semaphore(_HANDSHAKES)
+        self._held_more = asyncio.Event()
 
     async def work(self, requests: Iterator[Hostile]) -> None:
         """Send from `requests`, which workers may share, until there are no more."""
@@ -86,14 +89,22 @@ class Sender:
         way = ("silent", "slow_head", "slow_body", "deaf", "idle")[number % 5]
         while True:
             with contextlib.suppress(*_GONE):
-                reader, writer = await self._connect(limit=1024)
+                async with self._may_greet:
+                    reader, writer = await self._connect(limit=1024)
                 self.held[way] += 1
+                self._held_more.set()
                 try:
                     await self._keep(way, rng, reader, writer)
                 finally:
                     self.held[way] -= 1
                     writer.transport.abort()
             self.held_ends[way] += 1
+
+    async def holds(self, connections: float) -> None:
+        """Wait until so many connections are held at once."""
+        while self.held.total() < connections:
+            self._held_more.clear()
+            await self._held_more.wait()
 
     async def _keep(
         self, way: str, rng: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
