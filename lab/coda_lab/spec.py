@@ -146,6 +146,11 @@ class Layout:
         return self.folder / REAL_NODE
 
     @property
+    def etcd(self) -> Path:
+        """The data of etcd."""
+        return self.folder / "etcd"
+
+    @property
     def credentials(self) -> Path:
         """Kubeconfigs and the token file."""
         return self.folder / "credentials"

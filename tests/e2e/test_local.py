@@ -40,7 +40,7 @@ LEADER = {"labelSelector": "coda.scheduler/leader=true"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
-    """`coda local` with a cache of its own, in which the built programs are those of the real one."""
+    """`coda local` with a cache of its own, in which the built programs and etcd's first state are the real one's."""
 
     environ: dict[str, str]
     folder: Path
@@ -71,7 +71,9 @@ def coda_local(tmp_path: Path) -> Iterator[CommandLine]:
     ensure_shown(settings)
     cache = tmp_path / "cache"
     cache.mkdir()
-    (cache / "kube").symlink_to(settings.cache / "kube")
+    for name in ("kube", "first-state"):
+        (settings.cache / name).mkdir(exist_ok=True)
+        (cache / name).symlink_to(settings.cache / name)
     environ = {**settings.environ, "CODA_CACHE_DIR": str(cache), "PYTHONPATH": python_path()}
     command = CommandLine(environ=environ, folder=cache / "local" / "default")
     yield command
@@ -137,13 +139,32 @@ def test_up_status_second_up_and_down(coda_local: CommandLine) -> None:
 async def test_an_interrupted_up_leaves_nothing_behind(coda_local: CommandLine, number: signal.Signals) -> None:
     command = coda_local.start("up")
     assert command.stdout is not None
-    assert "the API server answers" in command.stdout.readline()
+    assert any("the API server answers" in line for line in command.stdout)
     assert len(processes_of(coda_local.folder)) >= 3  # supervisor, etcd, API server
     command.send_signal(number)
     _, err = command.communicate(timeout=30)
     assert command.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 130)
     assert err == ""
     await all_gone(coda_local.folder)
+
+
+async def test_the_first_cluster_of_a_machine_keeps_its_first_state_unless_it_is_interrupted(
+    coda_local: CommandLine,
+) -> None:
+    (kept := coda_local.folder.parents[1] / "first-state").unlink()
+    command = coda_local.start("up", "--nodes", "", "--no-coda")
+    async with asyncio.timeout(PATIENCE_S):
+        while not any("kube-controller-manager" in words for words in processes_of(coda_local.folder).values()):
+            await asyncio.sleep(0.05)
+    command.send_signal(signal.SIGTERM)
+    command.communicate(timeout=30)
+    await all_gone(coda_local.folder)
+    assert not list(kept.glob("*/member"))
+
+    code, out, err = coda_local.run("up", "--nodes", "", "--no-coda")
+    assert (code, err) == (0, "")
+    assert "definitions and roles are installed, and kept for later clusters" in out
+    assert len(list(kept.glob("*/member/snap/db"))) == 1
 
 
 async def test_a_killed_supervisor_takes_all_with_it_and_the_next_up_works(coda_local: CommandLine) -> None:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Final
 
 from coda.errors import InvalidInput
@@ -52,17 +53,28 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled pattern; `key`: lower-case letters that every match contains in this order without others between."""
+    """A pattern; `key`: lower-case letters that every match contains in this order without others between.
+
+    Its pieces are compiled when it is first tried: most patterns never are, and all of the built-in ones take 1 s.
+    """
 
     source: str
     key: str
     probe: Probe
-    pieces: tuple[re.Pattern[str], ...]
+    pieces: tuple[str, ...]
+    flags: int = re.IGNORECASE
+
+    def check(self) -> None:
+        """Compile it now. Raises InvalidInput if it is no regular expression."""
+        try:
+            _compiled(self.pieces, self.flags)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise _bad(self.source, f"is no regular expression: {error}") from error
 
     def is_in(self, text: str) -> bool:
         """True if the text has all pieces, in order. O(text), whatever the text is."""
         at = 0
-        for piece in self.pieces:
+        for piece in _compiled(self.pieces, self.flags):
             found = piece.search(text, at)
             if found is None:
                 return False
@@ -71,7 +83,9 @@ class Pattern:
 
 
 def pattern_from_text(source: str) -> Pattern:
-    """Compile a pattern; case does not matter. Raises InvalidInput with one sentence that says what is not allowed."""
+    """Return a pattern; case does not matter. Raises InvalidInput with one sentence that says what is not allowed.
+
+    Whether it is a regular expression at all, `Pattern.check` says."""
     if len(source) > LONGEST:
         raise _bad(source, f"is longer than {LONGEST} characters")
     texts = re.split(r"(?<!\\)\.\*", source)
@@ -81,12 +95,13 @@ def pattern_from_text(source: str) -> Pattern:
         raise _bad(source, f"needs {LEAST_LETTERS} fixed letters in a row, outside of ( ) and of what may be left out")
     if "A" <= source[0].upper() <= "Z":
         texts[0] = f"(?<![A-Za-z]){texts[0]}"
-    try:
-        pieces = tuple(re.compile(text, re.IGNORECASE) for text in texts if text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise _bad(source, f"is no regular expression: {error}") from error
     probes = [probe for run in runs for probe in _probes(run)]
-    return Pattern(source, key, max(probes, key=_usefulness), pieces)
+    return Pattern(source, key, max(probes, key=_usefulness), tuple(text for text in texts if text))
+
+
+@cache
+def _compiled(pieces: tuple[str, ...], flags: int) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(piece, flags) for piece in pieces)
 
 
 def _probes(run: _Run) -> Iterator[Probe]:

@@ -116,6 +116,12 @@ def built_in_rules() -> RuleBook:
 def rules_from_toml(text: str, where: str) -> RuleBook:
     """Read rules. Raises InvalidInput with one sentence that names file, rule and mistake."""
     pairs = _pairs_from_toml(text, where)
+    for rule, patterns in pairs:
+        for pattern in patterns:
+            try:
+                pattern.check()
+            except InvalidInput as error:
+                raise InvalidInput(f"{where}: rule {rule.name}: {error}") from error
     return _book((replace(rule, is_added=True), patterns) for rule, patterns in pairs)
 
 
@@ -188,10 +194,10 @@ def _exception_pattern(name: str) -> Pattern:
         raise InvalidInput(f"{name[:60]!r} is no name of an exception")
     before = "[A-Za-z_]{0,60}" if name.startswith("*") else ""
     after = r"(?::|$|\s{1,60}Traceback)" if before else r"(?::|$|\s?\(|\s{1,60}Traceback)"
-    found = re.compile(rf"(?:^|[\s.\]>:|]){before}{ending}{after}")
+    found = rf"(?:^|[\s.\]>:|]){before}{ending}{after}"
     words = re.findall("[a-z]{1,80}", ending.lower())
     probe = Probe(words[-1], Where.END) if before else Probe(max(words, key=len), Where.WHOLE)
-    return Pattern(name, letters_of(ending), probe, (found,))
+    return Pattern(name, letters_of(ending), probe, (found,), flags=0)
 
 
 def _codes(table: Mapping[str, object]) -> list[int]:

@@ -39,7 +39,7 @@ class LocalCluster:
         self.spec = spec
         self.layout = Layout(folder=folder)
         self.binaries = binaries
-        self._settings = settings
+        self.settings = settings
         self.ports = _choose_ports(spec)
         parts = (
             *control_plane(spec, self.layout, binaries.argv_by_part, self.ports),
@@ -184,7 +184,7 @@ class LocalCluster:
             return LabFailure(f"Port {self.ports[part]} on {LOOPBACK} is in use, so {part} cannot start: try again.")
         if "no space left on device" in said.lower():
             return LabFailure(f"The disk is full: {part} cannot write to {self.layout.folder}. Free some space.")
-        kept = self._settings.cache / "failed" / log.name  # the cluster's own folder is removed next
+        kept = self.settings.cache / "failed" / log.name  # the cluster's own folder is removed next
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(log, kept)
         return LabFailure(f"{part} ended with exit code {code} {when}.", log=kept, last_lines=last_lines(kept))
@@ -192,7 +192,7 @@ class LocalCluster:
     def _environ(self, more: Mapping[str, str]) -> dict[str, str]:
         scratch = self.layout.folder / "tmp"
         scratch.mkdir(exist_ok=True)
-        kept = {name: value for name, value in self._settings.environ.items() if name not in _HIDDEN}
+        kept = {name: value for name, value in self.settings.environ.items() if name not in _HIDDEN}
         return kept | {
             processes.MARK: str(self.layout.folder),
             "NO_PROXY": f"{LOOPBACK},localhost",

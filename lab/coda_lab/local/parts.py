@@ -179,7 +179,7 @@ def account_key() -> str:
 def _etcd(layout: Layout, ports: Mapping[str, int]) -> tuple[str, ...]:
     client, peer = (f"http://{LOOPBACK}:{ports[name]}" for name in ("etcd", "etcd-peer"))
     return (
-        f"--data-dir={layout.folder / 'etcd'}",
+        f"--data-dir={layout.etcd}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",

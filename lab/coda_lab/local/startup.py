@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shlex
 import shutil
+import signal
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from coda_lab.kubeconfigs import write_agent_credentials, write_private
 from coda_lab.kubelets.nodes import node_specs
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.local.credentials import local_objects, write_credentials
+from coda_lab.local.first_state import FirstState
 from coda_lab.local.parts import account_key, extender_pod, foreign_scheduler_config, scheduler_config
 from coda_lab.programs.control_plane import ensure_shown
 from coda_lab.realnode.artifacts import ensure_node
@@ -82,6 +84,7 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
     began_s = time.monotonic()
     steps = _Steps(cluster, tell, began_s)
     write_files(cluster)
+    await steps.begin_etcd()
     await steps.start("etcd")
     await steps.start("kube-apiserver")
     tell(f"{time.monotonic() - began_s:5.1f} s  the API server answers at {cluster.server}")
@@ -89,7 +92,7 @@ async def bring_up(cluster: LocalCluster, tell: Tell) -> None:
         steps.start("kube-controller-manager"),
         steps.start(SCHEDULER),
         steps.start(FOREIGN_SCHEDULER),
-        steps.guarded(_install(cluster), "installing Coda's definitions and roles"),
+        steps.guarded(_take_effect(cluster), "waiting for Coda's definitions and roles"),
     )
     tell(f"{time.monotonic() - began_s:5.1f} s  scheduler and controllers run, definitions and roles are installed")
     await together(steps.simulate_nodes(), steps.start_coda(), steps.start_real_node(), steps.take_jobs())
@@ -107,6 +110,24 @@ class _Steps:
     async def start(self, part: str) -> None:
         if part in self._cluster.part_by_name and part not in self._cluster.spec.stopped:
             await self._cluster.start(part)
+
+    async def begin_etcd(self) -> None:
+        """Give etcd its first state: one that was kept, else one that this cluster's control plane writes now."""
+        cluster = self._cluster
+        programs = (Path(argv[0]) for argv in cluster.binaries.argv_by_part.values())
+        files = (file for folder in (crds(), manifests()) for file in sorted(folder.glob("*.yaml")))
+        state = FirstState(cluster.settings.cache, programs, files, more=repr(local_objects()))
+        async with state.locked():
+            if state.copy_to(cluster.layout.etcd):
+                return
+            parts = ("etcd", "kube-apiserver", "kube-controller-manager")
+            for part in parts:
+                await self.start(part)
+            await self.guarded(_install(cluster), "installing Coda's definitions and roles")
+            for part in reversed(parts):
+                await cluster.kill(part, signal.SIGTERM if part == "etcd" else signal.SIGKILL)
+            state.keep(cluster.layout.etcd)
+        self._say("definitions and roles are installed, and kept for later clusters")
 
     async def guarded(self, wanted: Coroutine[Any, Any, None], doing: str) -> None:
         running = [name for name in self._cluster.part_by_name if self._cluster.is_running(name)]
@@ -220,10 +241,17 @@ def _write_tls(layout: Layout) -> None:
 
 
 async def _install(cluster: LocalCluster) -> None:
+    """What does not depend on the cluster's spec."""
     definitions = install.objects_in(crds())
     async with cluster.client() as api:
         await install.apply_all(api, (*definitions, *install.objects_in(manifests()), *local_objects()))
         await install.wait_until_served(api, definitions)
+        await install.wait_for_account(api, "default")
+
+
+async def _take_effect(cluster: LocalCluster) -> None:
+    async with cluster.client() as api:
+        await install.wait_until_served(api, install.objects_in(crds()))
         for number in range(cluster.spec.extenders if cluster.spec.coda else 0):
             port = cluster.ports[f"{EXTENDER}-{number}"]
             await install.create_pod(api, extender_pod(number, port))

@@ -50,7 +50,7 @@ def test_every_reason_of_table_6_has_a_rule_and_facts() -> None:
 )
 def test_a_pattern_that_could_be_slow_or_vague_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=r"the pattern") as caught:
-        pattern_from_text(pattern)
+        pattern_from_text(pattern).check()
     assert said in str(caught.value)
 
 
@@ -64,6 +64,7 @@ def test_a_pattern_that_could_be_slow_or_vague_is_refused(pattern: str, said: st
         pytest.param("[[rule]]\nid='a'\nmatch=['abcd']\ncolour='red'", "unknown field 'colour'", id="field"),
         pytest.param("[[rule]]\nid='a'\nmatch='abcd'", "match must be a list", id="no list"),
         pytest.param("[[rule]]\nid='a'\nmatch=['(a+)+b']", "rule a: the pattern '(a+)+b' may not use +", id="slow"),
+        pytest.param("[[rule]]\nid='a'\nmatch=['abc(']", "rule a: the pattern 'abc(' is no regular", id="expression"),
         pytest.param("[[rule]]\nid='a'\nexceptions=['X.Y']", "no name of an exception", id="exception"),
         pytest.param("[[rule]]\nid='a'\ncodes=['1']", "codes must be", id="codes"),
         pytest.param("[[rule]]\nid='a'\nweight=900\nmatch=['abcd']", "weight must be", id="weight"),

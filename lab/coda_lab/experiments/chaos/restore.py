@@ -50,7 +50,7 @@ class Restorer:
 
     async def restore(self, age_s: float) -> None:
         """Take a snapshot, wait `age_s`, and restore it. Returns once the books are right."""
-        data = self.cluster.layout.folder / "etcd"
+        data = self.cluster.layout.etcd
         copy = data.with_name("etcd-snapshot")
         await self._snapshot()
         await asyncio.sleep(age_s)
@@ -75,7 +75,7 @@ class Restorer:
 
     async def _snapshot(self) -> None:
         """Copy the folder while etcd stands still: what a disk has at one moment."""
-        data = self.cluster.layout.folder / "etcd"
+        data = self.cluster.layout.etcd
         with self.restarter.leaving("etcd"):
             await self.cluster.kill("etcd", signal.SIGSTOP)
             try:
