@@ -44,7 +44,7 @@ def drawn_rows(attempt: int) -> list[Row]:
     for number in range(JOBS):
         gpus, cpus = rng.choice(GPU_JOBS) if number % 3 == 2 else (0, rng.choice((4, 8, 16)))
         run_s = rng.choice((2.0, 4.0, 6.0))
-        name, user = f"job-{number:02}", f"user-{attempt}-{rng.randrange(2)}"
+        name, user = f"try-{attempt}-job-{number:02}", f"user-{attempt}-{rng.randrange(2)}"
         rows.append(row(name, gpus=gpus, cpus=cpus, submit_s=0.35 * number, duration_s=run_s, user=user))
     return rows
 
