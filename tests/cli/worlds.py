@@ -139,6 +139,7 @@ class Api:
 async def serving(api: Api) -> AsyncIterator[Client]:
     """A client of `api` over a real connection."""
     app = web.Application()
+    app.router.add_get(jobs_path(""), api.on_read)
     app.router.add_get(jobs_path("{namespace}"), api.on_read)
     app.router.add_post(jobs_path("{namespace}"), api.on_create)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

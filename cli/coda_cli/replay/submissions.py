@@ -201,19 +201,22 @@ def _training_job(gang: Gang, manner: Manner, metadata: Json) -> Json:
 async def check_ready(client: Client, namespace: str, submissions: Sequence[Submission]) -> None:
     """Raise InvalidInput if the cluster takes no TrainingJob here, or already has some of these names.
 
-    An empty namespace stands for all of them."""
+    An empty namespace: each has its own."""
     try:
         listing = await client.list_pages(jobs_path(namespace))
     except NotFound as error:
         raise InvalidInput(f"this cluster does not know TrainingJobs: install Coda first ({error})") from error
     except Rejected as error:
         raise InvalidInput(f"TrainingJobs of namespace {namespace} cannot be listed: {error}") from error
-    taken = {item["metadata"]["name"] for item in listing["items"]} & {one.name for one in submissions}
-    if taken:
-        few = ", ".join(sorted(taken)[:3]) + (", ..." if len(taken) > 3 else "")
+    found = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listing["items"]}
+    if taken := sorted(found & {(one.namespace, one.name) for one in submissions}):
+        few = ", ".join(name for _, name in taken[:3]) + (", ..." if len(taken) > 3 else "")
+        where = f"namespace {namespace}" if namespace else "the cluster"
+        remedy = "give another --namespace, or delete them" if namespace else "delete them"
+        scope = f"-n {namespace}" if namespace else "-A"
         raise InvalidInput(
-            f"namespace {namespace} already has {counted(len(taken), 'TrainingJob')} with names of this trace ({few}): "
-            f"give another --namespace, or delete them: kubectl -n {namespace} delete tj -l {LABEL_BY}={REPLAY}"
+            f"{where} already has {counted(len(taken), 'TrainingJob')} with names of this trace ({few}): "
+            f"{remedy}: kubectl delete tj {scope} -l {LABEL_BY}={REPLAY}"
         )
     first = next((one for one in submissions if not one.is_cpu_job), None)
     if first is None:

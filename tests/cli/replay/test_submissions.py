@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -165,6 +166,17 @@ async def test_names_of_an_earlier_replay_are_refused_before_anything_is_created
         with pytest.raises(InvalidInput, match="namespace default already has 1 TrainingJob with names of this trace"):
             await check_ready(client, "default", submissions(gang("hv1"), gang("hv2")))
     assert set(api.jobs) == {"hv2"}
+
+
+async def test_with_a_namespace_per_user_only_equal_names_of_one_namespace_are_refused() -> None:
+    api = Api()
+    await api.put(job_json("hv2"), "ADDED")
+    (one,) = submissions(gang("hv2"))
+    other = replace(one, manifest=one.manifest | {"metadata": one.manifest["metadata"] | {"namespace": "another"}})
+    async with serving(api) as client:
+        await check_ready(client, "", [other])
+        with pytest.raises(InvalidInput, match=r"^the cluster already has 1 TrainingJob .*kubectl delete tj -A -l"):
+            await check_ready(client, "", [one])
 
 
 async def test_a_namespace_that_takes_no_jobs_is_refused_before_anything_is_created() -> None:
