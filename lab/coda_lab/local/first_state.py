@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import shutil
 from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
@@ -61,6 +62,9 @@ class FirstState:
         try:
             shutil.rmtree(unfinished, ignore_errors=True)
             _copy(data, unfinished)
+            for file in (path for path in unfinished.rglob("*") if path.is_file()):
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())  # a loss of power must not leave half of it under the final name
             unfinished.rename(self._folder)
             folders = [path for path in self._home.iterdir() if path.is_dir()]
             folders.sort(key=lambda folder: folder.stat().st_ctime_ns)
