@@ -41,7 +41,7 @@ RUNS_S = (2.0, 4.0, 6.0, 9.0, 13.0)
 LEAST_PAIRS = 200  # that are no ties, on a machine so slow that nothing else is left
 MOST_SWAPPED = 0.05  # of these: none on a calm machine; a stall that no draw had turns some round
 LEAST_ALIKE = 0.7  # of the rounds: all on a calm machine; on a full one news of a job is late, and 27 of 34 were alike
-TRIES = 3  # beside other work 19 of 34 were alike; a rule that differs does so each time
+TRIES = 3  # beside other work 19 of 34 were alike; the order has to be right each time
 
 
 def drawn_gangs(seed: int, attempt: int) -> tuple[Gang, ...]:
@@ -83,15 +83,15 @@ async def replayed(client: Client, gangs: tuple[Gang, ...], seed: int) -> Replay
     return replayed_from_json(json_from_summary(summary, version=""))
 
 
-def differences(live: Replayed) -> list[str]:
-    """How the cluster and the simulator differ: a sentence each."""
+def was_disturbed(live: Replayed) -> list[str]:
+    """What the machine's other work made of the run: a sentence each. The order has to be right whatever it did."""
     order = rounds(live.starts, ROUND_S * live.speed)
     runs = [rounds(starts, 0.0) for starts in Simulator(live).starts_of_any(60)]
     certain, swapped = swapped_for_certain(order, runs)
+    assert swapped <= MOST_SWAPPED * certain
     alike, of = Rounds(replayed=live, round_s=ROUND_S).alike()
     found = {
         f"moments change the order of all but {certain} pairs": certain < LEAST_PAIRS,
-        f"{swapped} of {certain} pairs started in another order": swapped > MOST_SWAPPED * certain,
         f"{alike} of {of} rounds are alike": alike < LEAST_ALIKE * of,
     }
     return [sentence for sentence, is_so in found.items() if is_so]
@@ -103,7 +103,7 @@ async def test_jobs_start_live_in_the_order_of_the_simulator_but_for_ties(user: 
     for attempt in range(TRIES):
         live = await replayed(user, drawn_gangs(seed, attempt), seed)
         assert len(live.jobs) == JOBS
-        found.append(differences(live))
+        found.append(was_disturbed(live))
         if not found[-1]:
             return
     assert found == []

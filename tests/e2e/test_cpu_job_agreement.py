@@ -34,7 +34,7 @@ SPEC = ClusterSpec(nodes=NODES, racks=RACKS, environ_by_part=PLANNER)
 GPU_JOBS = ((1, 4), (2, 8), (4, 20), (8, 32))  # GPUs and cores
 LEAST_PAIRS = 60  # that no moment changes
 MOST_SWAPPED = 0.05  # of these: none on a calm machine
-TRIES = 3  # beside other work no job gave its cores back; a rule that differs does so each time
+TRIES = 3  # beside other work no job gave its cores back; the order has to be right each time
 
 
 def drawn_rows(attempt: int) -> list[Row]:
@@ -82,14 +82,14 @@ async def replayed(admin: Client, attempt: int) -> tuple[Replayed, float]:
     return replayed_from_json(json_from_summary(summary, version="")), summary.metrics["aborts"] or 0
 
 
-def differences(live: Replayed, given_back: float) -> list[str]:
-    """How the cluster and the simulator differ: a sentence each."""
+def was_disturbed(live: Replayed, given_back: float) -> list[str]:
+    """What the machine's other work made of the run: a sentence each. The order has to be right whatever it did."""
     runs = [rounds(starts, 0.0) for starts in Simulator(live).starts_of_any(60)]
     certain, swapped = swapped_for_certain(rounds(live.starts, ROUND_S), runs)
+    assert swapped <= MOST_SWAPPED * certain
     found = {
         "no job gave its cores back": given_back == 0,
         f"moments change the order of all but {certain} pairs": certain < LEAST_PAIRS,
-        f"{swapped} of {certain} pairs started in another order": swapped > MOST_SWAPPED * certain,
     }
     return [sentence for sentence, is_so in found.items() if is_so]
 
@@ -99,7 +99,7 @@ async def test_cpu_jobs_borrow_give_back_and_start_live_in_the_order_of_the_simu
     for attempt in range(TRIES):
         live, given_back = await replayed(admin, attempt)
         assert len(live.jobs) == JOBS
-        found.append(differences(live, given_back))
+        found.append(was_disturbed(live, given_back))
         if not found[-1]:
             return
     assert found == []
