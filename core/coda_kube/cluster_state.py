@@ -86,9 +86,9 @@ class ClusterState:
         self.cpu_jobs = CpuJobs(now_s)
         self.tenants = VirtualClusters()
         self.arrays = ArraySums()
-        self.gpus = NodeGpus(self.pod_by_uid)
-        self._stopped = StoppedAttempts(clock, now_s)
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
+        self.gpus = NodeGpus(self.pod_by_uid, self._outdated.add)
+        self._stopped = StoppedAttempts(clock, now_s)
         self._assumptions = JobAssumptions()
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -144,7 +144,7 @@ class ClusterState:
         self.read_jobs(self.cpu_jobs.note_batch_job(old, new))
 
     def on_node_profile(self, old: Json | None, new: Json | None) -> None:
-        """A NodeProfile came, changed or went: who has which GPU whole."""
+        """A NodeProfile came, changed or went: who has which GPU whole, and who has no room beside them."""
         self.version += self.gpus.note_profile(key_of(new or old or {}), new)
 
     def on_quota(self, old: Json | None, new: Json | None) -> None:
@@ -254,9 +254,7 @@ class ClusterState:
 
     def value(self, part: Part, key: str) -> Any:
         """The value of a part now; None without one. Jobs are as of the last `read_outdated_ranks`."""
-        if part is Part.JOBS:
-            return self._jobs.get(JobId(key))
-        return self._dict_of(part).get(key)
+        return self._jobs.get(JobId(key)) if part is Part.JOBS else self._dict_of(part).get(key)
 
     def items(self, part: Part) -> list[tuple[str, Any]]:
         """All keys and values of a part now. O(values)."""
@@ -357,7 +355,8 @@ class ClusterState:
     def _as_written(self, seen: Job, pods: Mapping[str, Pod]) -> Job:
         """The job with the rules that count for it, and with what was written and not seen yet."""
         after = self._assumptions.with_job(self._with_rules(seen), self._version_of(seen.id))
-        return with_ranks(after, pods) if after.placement is not seen.placement else after
+        after = with_ranks(after, pods) if after.placement is not seen.placement else after
+        return self.gpus.with_crowded(after, pods)
 
     def _with_rules(self, job: Job) -> Job:
         """The job with the priority that counts, and its tenant."""
@@ -373,7 +372,8 @@ class ClusterState:
         if known is None:
             self._read_job(job)
             return
-        if (after := with_ranks(known, self.gang_pods.of((job, known.uid)))) != known:
+        pods = self.gang_pods.of((job, known.uid))
+        if (after := self.gpus.with_crowded(with_ranks(known, pods), pods)) != known:
             self._set_job(job, after)
         self._left.read(job, known.uid)
 

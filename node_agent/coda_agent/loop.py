@@ -30,6 +30,7 @@ from coda_agent.report import (
     Metrics,
     ProfileWriter,
     XidRecord,
+    crowded_event_json,
     events_json,
     profile_status,
 )
@@ -99,6 +100,7 @@ class Loop:
         self._sharing = SharedGpus.from_settings(settings) if shares else None
         self._seats = Seats(settings, node.state_dir) if shares else None
         self._gpu_uses = GpuUses()
+        self._crowded: set[tuple[str, str]] = set()  # uids of pods, and GPUs that have no room for them, as was said
         self._stops = StopTeller()
         self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
@@ -169,7 +171,7 @@ class Loop:
         uses: Mapping[str, GpuUse] = {}
         if self._seats is not None:
             problems += self._seats.round(senses.gpus.readings, senses.grants if senses.are_grants_known else None)
-            numbers, uses = self._seats.number_by_gpu, self._gpu_uses.see(senses)
+            numbers, uses = self._seats.number_by_gpu, self._gpu_uses.see(senses, self._crowded_out(pods, senses.at))
         self._log_problems(problems)
         if self._xids.see(senses):
             await self._on_node(self._xids.store)
@@ -303,6 +305,17 @@ class Loop:
                 log.info("%s: %s%s", name, "" if is_done else "only observed, not done: ", event["message"])
                 if is_done:
                     self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
+
+    def _crowded_out(self, pods: Mapping[str, LocalPod], at: Moment) -> Mapping[str, tuple[str, ...]]:
+        """Who should go on elsewhere, by GPU. It is said once on the pod, too."""
+        crowded = {} if self._sharing is None else self._sharing.to_move
+        now = {(uid, gpu) for gpu, uids in crowded.items() for uid in uids if uid in pods}
+        for uid, gpu in sorted(now - self._crowded):
+            event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s)
+            log.info("%s: %s", pods[uid].id, event["message"])
+            self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
+        self._crowded = now
+        return crowded
 
     def _require_current_library(self, senses: Senses) -> None:
         """End where the driver was upgraded under this agent: a new container is given the new library.

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 
 SHARED = {"CODA_SCHEDULING_POLICY": "coda", "CODA_SHARING": "true", "CODA_SHARING_AUTO_WAIT_S": "1"}
 SPEC = ClusterSpec(nodes="1x1x16", racks=1, seats=4, extenders=1, environ_by_part={"extender-0": SHARED})
+PROFILES = "/apis/coda.scheduler/v1alpha1/nodeprofiles"
 TENANTS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 
 
@@ -138,6 +139,30 @@ async def test_an_auto_job_that_resumes_leaves_its_seat_once_a_gpu_may_be_its_ow
         assert upgraded["status"]["sharing"] == {"class": "Guaranteed"}
     finally:
         await admin.delete(f"{TENANTS}/poor")
+
+
+async def test_one_that_has_no_room_beside_a_guaranteed_job_goes_on_when_that_has_ended(admin: Client) -> None:
+    """The node's agent says that two stand still. One goes on where it was: it leaves. The other one keeps its work."""
+    jobs = [opportunistic(name) for name in ("moves", "stays")]
+    jobs[0]["spec"]["resumable"] = True
+    guests = [await runs(admin, job) for job in jobs]
+    owner = await runs(admin, job_json("owner", run_s=None))
+    uids = [(await pods_of(admin, name))[0]["metadata"]["uid"] for name in (owner, *guests)]
+    gpu = {"uuid": "GPU-0", "health": "ready", "index": 0, "podUIDs": uids[:1], "crowdedOutPodUIDs": uids[1:]}
+    profile: Json = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "NodeProfile", "metadata": {"name": "node-0000"}}
+    await admin.create(PROFILES, profile)
+    try:
+        await admin.patch(f"{PROFILES}/node-0000/status", {"status": {"gpus": [gpu]}})
+        waits = await wait_for_pending(admin, guests[0], "GPUsNotKnown")
+        stop = waits["status"]["lastStop"]
+        assert (waits["status"]["reason"], stop["cause"], stop["by"]) == ("Preempted", "Preempt", owner)
+        await admin.delete(job_path(owner))
+        again = await wait_for_phase(admin, guests[0], "Running")
+        assert (again["status"]["attempt"], again["status"]["placement"]["gpus"]) == (2, [0])
+        stayed = (await admin.get(job_path(guests[1])))["status"]
+        assert (stayed["attempt"], stayed["phase"]) == (1, "Running")
+    finally:
+        await admin.delete(f"{PROFILES}/node-0000")
 
 
 async def test_where_whole_gpus_are_in_use_nobody_gets_a_seat_later(admin: Client) -> None:

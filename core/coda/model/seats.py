@@ -81,9 +81,16 @@ def wants_whole_gpus(job: Job) -> bool:
     )
 
 
+def should_move(job: Job) -> bool:
+    """True for a job that stands still on a seat, and goes on where it was on another one."""
+    return bool(job.crowded) and job.resumable and placement_on_seats(job) is not None
+
+
 def wants_other_shares(job: Job) -> bool:
-    """True for a running job about which something may be decided: it wants other cores, or GPUs of its own."""
-    return open_wish(job) is not None or (job.sharing is SharingWish.AUTO and wants_whole_gpus(job))
+    """True for a running job about which something may be decided: it wants other cores, or other GPUs."""
+    if open_wish(job) is not None or (job.sharing is SharingWish.AUTO and wants_whole_gpus(job)):
+        return True
+    return bool(job.crowded) and should_move(job)
 
 
 def as_sharer(job: Job) -> Job:

@@ -65,7 +65,7 @@ more. Our choice: an operator that lives ends the attempt within seconds."""
 
 def awaits_decision(job: Job, *, epoch: int, now_s: float = 0.0) -> bool:
     """True if a cycle can decide something about the job: it waits, its placement is to be reviewed, or it wants other
-    cores, or GPUs of its own.
+    cores or other GPUs.
 
     If it is true for no job, `decide` and `review_placements` return nothing at that time, in any world."""
     if is_waiting(job) or _open_placement(job, epoch) is not None or wants_other_shares(job):

@@ -109,6 +109,10 @@ class SharingConfig:
     """Share of the time a neighbour leaves idle that an opportunistic job can use, 0..1. Our choice: measured 0.33-0.9
     on simulated GPUs; pairs that were measured replace it."""
 
+    crowded_s: float = 300.0
+    """Seconds without room for what it keeps beside a guaranteed job after which an opportunistic job should move.
+    >= 0. Our choice: a peak is kept for a minute, and to move costs a start."""
+
     least_speed: float = 0.10
     """An opportunistic job starts only where this share of its speed alone is expected of it, 0..1. Our choice."""
 
@@ -118,7 +122,8 @@ class SharingConfig:
     def __post_init__(self) -> None:
         positive = (self.period_s, self.silent_s, self.ceiling_hold_s, self.remeasure_s, self.trial_hold_s)
         require(all(time > 0 for time in positive), "periods and holds must be above 0", positive)
-        times = (self.arriving_s, self.measure_s, self.suspend_below_s, self.memory_hold_s, self.auto_wait_s)
+        starts = (self.arriving_s, self.measure_s, self.suspend_below_s)
+        times = (*starts, self.memory_hold_s, self.crowded_s, self.auto_wait_s)
         hurries = (self.hurry_s, self.overflow_hurry_s)
         require(all(time >= 0 for time in (*times, *hurries)), "times must not be negative", (*times, *hurries))
         shares = (self.trial_share, self.busy_share, self.efficiency, self.least_speed)

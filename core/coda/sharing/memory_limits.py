@@ -85,7 +85,8 @@ class MemoryState:
     """What is remembered of one GPU.
 
     limits: of the opportunistic jobs, by uid; empty: none is limited
-    misfits: uids of those for which the card is too small beside the others: stand still, and move elsewhere
+    misfits: uids of those for which the card is too small beside the others: they stand still
+    crowded: of these, those with memory of a GPU that somebody has whole, each with the time since when
     above: uids of those that have more than their limit, each with the time since when
     hurried: uids of those that must give memory back now: not paced until they have, or were given up on
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
@@ -95,6 +96,7 @@ class MemoryState:
     guaranteed: str | None = None
     limits: tuple[MemoryLimit, ...] = ()
     misfits: tuple[str, ...] = ()
+    crowded: tuple[tuple[str, float], ...] = ()
     above: tuple[tuple[str, float], ...] = ()
     hurried: tuple[str, ...] = ()
     drains: bool = False
@@ -106,6 +108,10 @@ class MemoryState:
     def limit_of(self, uid: str) -> int | None:
         """Return the bytes that this job may have on the device; None: as many as it finds."""
         return next((limit.device_bytes for limit in self.limits if limit.uid == uid), None)
+
+    def to_move(self, now_s: float, config: SharingConfig) -> tuple[str, ...]:
+        """Return the uids of those that were crowded out for so long that they should go on elsewhere, in order."""
+        return tuple(uid for uid, since_s in self.crowded if now_s - since_s >= config.crowded_s)
 
 
 def shifted(state: MemoryState, report: MemoryReport, now_s: float, config: SharingConfig) -> MemoryState:
@@ -153,10 +159,16 @@ def _beside(
         if use.device_bytes > by_uid[use.uid]
     )
     longest_s = config.overflow_hurry_s if overflows else config.hurry_s if report.arriving else 0.0
+    crowded_since_s = dict(state.crowded)
     return replace(
         state,
         limits=limits,
         misfits=misfits,
+        crowded=tuple(
+            (use.uid, min(now_s, crowded_since_s.get(use.uid, now_s)))
+            for use in sorted(report.opportunistic, key=lambda use: use.uid)
+            if use.uid in misfits and use.peak_bytes > 0  # it has come, and holds something
+        ),
         above=above,
         hurried=tuple(uid for uid, began_s in above if now_s - began_s < longest_s),
         drains=first.host_bytes > 0 and not above,

@@ -1,13 +1,15 @@
-"""Who has which GPU whole: NodeProfiles, joined with the pods that are there.
+"""Who has which GPU whole, and who has no room beside them: NodeProfiles, joined with the pods that are there.
 
 An agent's word is believed of pods that are bound to its node, and of nothing else. What it says of a pod that has gone
 counts no more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from coda.model.job import Job, JobId
 from coda.model.world import GpuUse
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import Pod
@@ -19,8 +21,11 @@ _MOST_BYTES: Final = 1 << 50
 class NodeGpus:
     """The GPUs of all nodes whose agents number them. `pod_by_uid`: the pods of the cluster, kept by somebody else."""
 
-    def __init__(self, pod_by_uid: Mapping[str, Pod]) -> None:
+    def __init__(self, pod_by_uid: Mapping[str, Pod], outdated: Callable[[JobId], None]) -> None:
+        """`outdated`: takes a job of which other ranks are crowded out than before."""
         self._pod_by_uid = pod_by_uid
+        self._outdate = outdated
+        self._crowded_by_node: dict[str, frozenset[str]] = {}  # uids
         self._rows_by_node: dict[str, tuple[Json, ...]] = {}
         self._uses_by_node: dict[str, tuple[GpuUse, ...]] = {}
         self._outdated: set[str] = set()
@@ -34,11 +39,25 @@ class NodeGpus:
         if not rows:
             del self._rows_by_node[node]
         self._outdated.add(node)
+        before = self._crowded_by_node.pop(node, frozenset())
+        if crowded := frozenset([uid for row in rows for uid in row.get("crowdedOutPodUIDs", ())]):
+            self._crowded_by_node[node] = crowded
+        for pod in [self._pod_by_uid.get(uid) for uid in before ^ crowded]:
+            if pod is not None and pod.member is not None:
+                self._outdate(pod.member.job)
         return True
 
     def note_pods(self, *pods: Pod | None) -> None:
         """Note that these pods came, changed or went."""
         self._outdated.update([pod.node for pod in pods if pod is not None and pod.node in self._rows_by_node])
+
+    def with_crowded(self, job: Job, pods: Mapping[str, Pod]) -> Job:
+        """Return the job with those of its ranks that are crowded out, by their `pods`. O(pods), if anybody is."""
+        if not self._crowded_by_node and not job.crowded:
+            return job
+        members = [pod.member for pod in pods.values() if pod.uid in self._crowded_by_node.get(pod.node or "", ())]
+        crowded = frozenset([one.rank for one in members if one is not None and one.attempt == job.attempt])
+        return job if crowded & job.bound == job.crowded else replace(job, crowded=crowded & job.bound)
 
     def uses(self) -> dict[str, tuple[GpuUse, ...]]:
         """Return the GPUs by node name. A node of which nothing changed has the same object. O(nodes that changed)."""
@@ -82,6 +101,8 @@ def _row(gpu: Json) -> Json | None:
     if not _is_within(index, 0, _MOST_GPUS - 1) or pods is None:
         return None
     row: Json = {"index": index, "podUIDs": [str(uid) for uid in pods]}
+    if crowded := gpu.get("crowdedOutPodUIDs"):
+        row["crowdedOutPodUIDs"] = [str(uid) for uid in crowded]
     amounts = {name: gpu.get(name) for name in ("memoryBytes", "peakMemoryBytes")}
     row |= {name: amount for name, amount in amounts.items() if _is_within(amount, 1, _MOST_BYTES)}
     duty = gpu.get("utilization")

@@ -1,4 +1,4 @@
-"""Events on pods about throttles: made, changed or ended."""
+"""Events on pods: throttles that are made, changed or ended, and a GPU that has no room for a pod any more."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: 
     return events
 
 
+def crowded_event_json(pod: LocalPod, gpu: str, node: str, now_s: float) -> Json:
+    """Return the event of a pod that stands still on the GPU with this UUID."""
+    note = (
+        f"stands still: {gpu} has no room for it beside the pod that has it whole. "
+        "A job with resumable: true is moved; others go on once there is room"
+    )
+    return _event_json(pod, ("Warning", "CrowdedOut", "Sharing"), note, node, now_s)
+
+
 def _about(action: Action, unit: Unit) -> str:
     if action.means is Means.CORES:
         what = f"CPU limit back at {action.value:g} cores" if action.ends else f"CPU limit {action.value:g} cores"
@@ -54,8 +63,14 @@ def _about(action: Action, unit: Unit) -> str:
 
 
 def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) -> Json:
-    stamp = micro_time_from_seconds(now_s)
     throttles = not action.ends and action.reason in (ThrottleReason.CONTENDED, ThrottleReason.PROBE)
+    reason = "Throttled" if throttles else "ThrottleReleased"
+    return _event_json(pod, ("Normal", reason, "Throttling"), note, node, now_s)
+
+
+def _event_json(pod: LocalPod, kind: tuple[str, str, str], note: str, node: str, now_s: float) -> Json:
+    """`kind`: type, reason and action."""
+    kind_of, reason, action = kind
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -67,11 +82,11 @@ def _event(pod: LocalPod, note: str, node: str, now_s: float, action: Action) ->
             "name": pod.name,
             "uid": pod.uid,
         },
-        "reason": "Throttled" if throttles else "ThrottleReleased",
+        "reason": reason,
         "message": note[:1000],
-        "type": "Normal",
-        "eventTime": stamp,
-        "action": "Throttling",
+        "type": kind_of,
+        "eventTime": micro_time_from_seconds(now_s),
+        "action": action,
         "reportingComponent": AGENT,
         "reportingInstance": node,
     }

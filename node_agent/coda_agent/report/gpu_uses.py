@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from coda.model.seats import SEAT
@@ -23,6 +24,8 @@ checkpoint or an evaluation is a part of it."""
 LONGEST_S: Final = 10.0
 """The most that one round counts for: an agent that was held up knows nothing of the time between."""
 
+_NOBODY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+
 STEP: Final = 0.1
 STICKS: Final = 0.075
 """Another step is told once the mean is so far from the one that was told."""
@@ -32,11 +35,13 @@ STICKS: Final = 0.075
 class GpuUse:
     """The pods that have a GPU whole, by uid. `utilization` and `peak_bytes`: of the one that has it, None: not known.
 
-    utilization: while it was alone on it, 0..1"""
+    utilization: while it was alone on it, 0..1
+    crowded_out: the pods on its seats that have no room beside these"""
 
     pod_uids: tuple[str, ...]
     utilization: float | None = None
     peak_bytes: int | None = None
+    crowded_out: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -69,8 +74,8 @@ class GpuUses:
     _uses: Mapping[str, GpuUse] = field(default_factory=dict)
     _round_s: float | None = None
 
-    def see(self, senses: Senses) -> Mapping[str, GpuUse]:
-        """Return who has each GPU whole, by UUID, after this round.
+    def see(self, senses: Senses, crowded_out: Mapping[str, tuple[str, ...]] = _NOBODY) -> Mapping[str, GpuUse]:
+        """Return who has each GPU whole, by UUID, after this round, and who is `crowded_out` there, by UUID.
 
         Absent: GPUs in MIG mode, and those that a process uses which nobody explains. While the kubelet does not
         answer, what was known stays: whoever reads it asks whether these pods are there."""
@@ -78,7 +83,7 @@ class GpuUses:
         passed_s = 0.0 if self._round_s is None else min(LONGEST_S, now_s - self._round_s)
         self._round_s = now_s
         if not senses.are_grants_known:
-            return self._uses
+            return _with(self._uses, crowded_out)
         seated = {
             (grant.namespace, grant.pod)
             for grant in senses.grants
@@ -107,7 +112,13 @@ class GpuUses:
             owner.peak_bytes = max(owner.peak_bytes, _memory_of(owner.uid, reading, senses, is_alone=is_alone))
             uses[uuid] = owner.as_use()
         self._uses = uses
+        return _with(uses, crowded_out)
+
+
+def _with(uses: Mapping[str, GpuUse], crowded_out: Mapping[str, tuple[str, ...]]) -> Mapping[str, GpuUse]:
+    if not crowded_out:
         return uses
+    return {uuid: replace(use, crowded_out=crowded_out.get(uuid, ())) for uuid, use in uses.items()}
 
 
 def _uids(owners: Sequence[GpuOwner]) -> tuple[str, ...]:

@@ -139,7 +139,8 @@ def _use_json(use: GpuUse | None) -> Json:
         return {}
     amounts = {"utilization": use.utilization, "peakMemoryBytes": use.peak_bytes}
     told = {name: amount for name, amount in amounts.items() if amount is not None}
-    return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told}
+    crowded = {"crowdedOutPodUIDs": list(use.crowded_out[:MOST_PODS])} if use.crowded_out else {}
+    return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told, **crowded}
 
 
 def _link_json(link: Link) -> Json:

@@ -56,6 +56,7 @@ class Coordinator:
         self._states: dict[str, UnitState] = {}
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
+        self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
 
     def join(self, peer: Hashable, pod_uid: str) -> None:
         """A process of a pod has connected."""
@@ -80,18 +81,22 @@ class Coordinator:
         before, self._states = self._states, {}
         orders: dict[Hashable, list[GpuOrder]] = {}
         problems: list[str] = []
+        to_move: dict[str, tuple[str, ...]] = {}
         for unit in units_of(gpus):
             report = self._report_of(unit, span_s)
             state, decided = coordinate(before.get(unit.key, UnitState()), report, now_s, self._config)
             self._states[unit.key] = state
             problems += _problems_of(report)
+            for gpu, memory in state.memory_by_gpu.items():
+                if uids := memory.to_move(now_s, self._config):
+                    to_move[gpu] = uids
             for order in decided:
                 for peer, one in self._addressed(order, unit, state, _keeps_all(order, report)):
                     orders.setdefault(peer, []).append(one)
         for peer in self._peers.values():
             peer.process.steps.clear()
             peer.process.counted = peer.process.count
-        self.problems = tuple(problems)
+        self.problems, self.to_move = tuple(problems), to_move
         return {peer: tuple(found) for peer, found in orders.items()}
 
     def share_of(self, key: str) -> tuple[str, int, float | None, int]:
@@ -156,7 +161,7 @@ class Coordinator:
 def _keeps_all(order: SharingOrder, report: UnitReport) -> bool:
     """True for a job without host memory whose peak does not fit: a limit would not move it, but make it fail.
 
-    It stands still with what it has, until somebody moves it."""
+    It stands still with what it has, until it is moved or there is room."""
     uses = report.memory_by_gpu[order.gpu].opportunistic
     use = next((use for use in uses if use.uid == order.uid), None)
     if use is None or order.device_bytes is None or use.control is MemoryControl.FULL:

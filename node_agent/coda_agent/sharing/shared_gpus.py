@@ -70,6 +70,11 @@ class SharedGpus:
                 self._send(peer, order, sent.get((peer, order.gpu)), now_s)
         return self.coordinator.problems
 
+    @property
+    def to_move(self) -> Mapping[str, tuple[str, ...]]:
+        """The uids of pods that should go on elsewhere, by the UUID of their GPU, by the last round."""
+        return self.coordinator.to_move
+
     def _send(self, peer: Peer, order: GpuOrder, before: tuple[GpuOrder, float] | None, now_s: float) -> None:
         repeat_s = min(REPEAT_S, order.hold_s / 3) if order.hold_s else REPEAT_S
         if before is not None and before[0] == order and now_s - before[1] < repeat_s:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from coda_agent.seats import Seats
+from coda_agent.sharing import SharedGpus
 from coda_lab.emulators.device_manager import DeviceManager
 from tests.agent.loop.conftest import MakeRig
-from tests.agent.loop.test_contention import contended, is_untouched
+from tests.agent.loop.test_contention import aggressor, contended, is_untouched, victim
 
 
 async def test_a_gpu_has_a_number_in_the_profile_and_seats_at_the_kubelet(make_rig: MakeRig, tmp_path: Path) -> None:
@@ -36,6 +37,30 @@ async def test_a_gpu_has_a_number_in_the_profile_and_seats_at_the_kubelet(make_r
         )
         await rig.loop.end()
         assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+
+
+async def test_who_has_no_room_on_a_gpu_is_told_in_the_profile_and_once_on_its_pod(
+    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a CPU job stands for the pod with the seat: who it is, is the coordinator's word."""
+    rig = make_rig(sharing=True, sharing_socket=tmp_path / "run" / "agent.sock", device_plugins=tmp_path / "plugins")
+    owner, guest = victim(rig.node), aggressor(rig.node, "guest", times_peak=0.1)
+    await rig.run(70)
+    told = rig.api.profiles[-1]["status"]["gpus"]
+    (gpu,) = [one["uuid"] for one in told if one.get("podUIDs") == [owner.uid]]
+    assert not any("crowdedOutPodUIDs" in one for one in told)
+    crowded = {gpu: (guest.uid, "gone")}
+    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: crowded))
+    await rig.run(130)
+    (row,) = [one for one in rig.api.profiles[-1]["status"]["gpus"] if "crowdedOutPodUIDs" in one]
+    assert (row["uuid"], row["crowdedOutPodUIDs"]) == (gpu, [guest.uid, "gone"])
+    assert rig.told("CrowdedOut") == ["guest"]
+    (event,) = [one for one in rig.api.events if one["reason"] == "CrowdedOut"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith(f"stands still: {gpu} has no room for it")
+    crowded.clear()
+    await rig.run(70)
+    assert not any("crowdedOutPodUIDs" in one for one in rig.api.profiles[-1]["status"]["gpus"])
 
 
 async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(

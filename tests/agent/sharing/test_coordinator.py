@@ -96,6 +96,17 @@ def test_without_host_memory_a_job_that_does_not_fit_stands_still_and_does_not_f
     assert (orders["o1"].device_bytes, orders["o1"].share) == (None, 0)
 
 
+def test_who_stands_still_for_five_minutes_should_move_until_there_is_room(board: Board) -> None:
+    grown = {"g1": steps(100, claim(60)), "o1": steps(90, claim(30, reserve=0))}
+    board.seconds(300, **grown)
+    assert board.coordinator.to_move == {}
+    board.seconds(1, **grown)
+    assert board.coordinator.to_move == {GPU: ("o",)}
+    board.gpus = (shared(guaranteed=None),)
+    board.seconds(1, **grown)
+    assert board.coordinator.to_move == {}
+
+
 def test_a_job_that_is_not_paced_holds_that_for_seconds_only(board: Board) -> None:
     """It must give memory back to one that arrives. We may die in that second."""
     board.coordinator.take("o1", steps(50, claim(2), kind="done"), 0.5)

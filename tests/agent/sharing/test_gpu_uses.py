@@ -47,6 +47,7 @@ class Node:
         used_gib: int = 0,
         processes: Sequence[str] | None = None,
         known: bool = True,
+        crowded: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Mapping[str, GpuUse]:
         """Rounds of a second. `memory`: GiB by pod; `processes`: the pods with a process on GPU a, else all with it."""
         names = [one.pod for one in grants if any(A in device for _, device in one.device_ids)]
@@ -83,7 +84,8 @@ class Node:
                     grants=grants,
                     are_grants_known=known,
                     users={A: users, B: []},
-                )
+                ),
+                crowded or {},
             )
         return found
 
@@ -150,3 +152,12 @@ def test_while_the_kubelet_does_not_answer_what_was_known_stays(node: Node) -> N
     before = node.seconds(100, whole("g", A))
     assert node.seconds(5, known=False) == before
     assert node.seconds(1, whole("g", A)) == before
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["", "the kubelet does not answer"])
+def test_who_is_crowded_out_is_told_with_the_gpu_and_no_longer_than_that_is_so(node: Node, *, known: bool) -> None:
+    pods = whole("g", A), seat("o", A)
+    node.seconds(2, *pods)
+    told = node.seconds(1, *pods, crowded={A: ("u-o",)}, known=known)
+    assert (told[A].crowded_out, told[A].pod_uids, told[B].crowded_out) == (("u-o",), ("u-g",), ())
+    assert node.seconds(1, *pods, known=known)[A].crowded_out == ()

@@ -169,3 +169,39 @@ def test_law_limits_contexts_and_the_guaranteed_peak_fit_the_card(events: list[t
             if limit is not None and member.uid not in state.misfits:
                 least = member.floor_bytes if member.control is MemoryControl.FULL else member.peak_bytes
                 assert limit >= least
+
+
+BIG, SMALL = use("o", 20, 12, device_bytes=20 * GIB), use("o", 20, 2, device_bytes=20 * GIB)
+FULL, HALF = use("g", 25), use("g", 10)
+
+
+def crowded_after(*moments: tuple[float, MemoryUse | None, MemoryUse]) -> tuple[str, ...]:
+    """Who should move after these reports: a time, the guaranteed job and the other one."""
+    state = MemoryState()
+    for now_s, first, other in moments:
+        state = shifted(state, report(first, other), now_s, CONFIG)
+    return state.to_move(moments[-1][0], CONFIG)
+
+
+CROWDED_S = CONFIG.crowded_s
+MOVES = {
+    "for five minutes there was no room for what it keeps": ([(0, FULL, BIG), (CROWDED_S, FULL, BIG)], ("o",)),
+    "not for so long yet": ([(0, FULL, BIG), (CROWDED_S - 1, FULL, BIG)], ()),
+    "there was room in between": ([(0, FULL, BIG), (200, FULL, SMALL), (CROWDED_S, FULL, BIG)], ()),
+    "it keeps little": ([(0, FULL, SMALL), (CROWDED_S, FULL, SMALL)], ()),
+    "nobody has the GPU whole": ([(0, None, BIG), (CROWDED_S, None, BIG)], ()),
+    "another one has it now": ([(0, FULL, BIG), (200, use("h", 25), BIG), (CROWDED_S, use("h", 25), BIG)], ()),
+    "it has not come yet": ([(0, FULL, use("o", 0)), (CROWDED_S, FULL, use("o", 0))], ()),
+    "nobody can control it, and it has memory there": (
+        [(at_s, HALF, use("o", 5, control=MemoryControl.NONE)) for at_s in (0, CROWDED_S)],
+        ("o",),
+    ),
+    "the clock went back": ([(900, FULL, BIG), (0, FULL, BIG), (CROWDED_S, FULL, BIG)], ("o",)),
+}
+
+
+@pytest.mark.parametrize(("moments", "moving"), MOVES.values(), ids=list(MOVES))
+def test_who_has_no_room_beside_a_guaranteed_job_for_long_should_move(
+    moments: list[tuple[float, MemoryUse | None, MemoryUse]], moving: tuple[str, ...]
+) -> None:
+    assert crowded_after(*moments) == moving

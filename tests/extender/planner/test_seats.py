@@ -88,6 +88,26 @@ async def test_one_joins_a_guaranteed_job_that_brought_the_files_once_the_agent_
         assert told == {"class": "Opportunistic", "expectedSpeed": 0.24, "beside": ["default/first"]}
 
 
+async def test_one_without_room_on_its_gpu_is_stopped_and_waits_for_another_seat(api: FakeApi) -> None:
+    """Its agent says so. Nobody waits, and one that would lose its work stays."""
+    run(api, "a")
+    run(api, "b")
+    api.change(f"{JOBS}/a", lambda item: item["spec"].update(resumable=True))
+    plan = placement("n1", plan="of-first")
+    api.set(JOBS, job_json("first", gpus=1, phase="Running", placement=plan))
+    owner = api.set(PODS, rank_json("first", 0, "n1", node="n1", plan="of-first", gpus=1))
+    async with replica(api, policy=ON) as one:
+        crowded = [api.item(f"{PODS}/{name}-1-0")["metadata"]["uid"] for name in ("a", "b")]
+        gpu = {"uuid": "GPU-0", "health": "ready", "index": 0, "podUIDs": [owner["metadata"]["uid"]]}
+        gpu["crowdedOutPodUIDs"] = crowded
+        api.set("/apis/coda.scheduler/v1alpha1/nodeprofiles", {"metadata": {"name": "n1"}, "status": {"gpus": [gpu]}})
+        await api.until(lambda: bool(placement_of(api, "a").get("stop")))
+        assert placement_of(api, "a")["stop"]["cause"] == "Preempt"
+        assert placement_of(api, "a")["stop"]["by"] == "default/first"
+        assert "stop" not in placement_of(api, "b")
+        assert one.count("coda_planner_stops_total", cause="Preempt") == 1
+
+
 async def test_who_finds_no_seat_is_told_so_with_the_names_of_those_who_have_them(api: FakeApi) -> None:
     run(api, "a")
     run(api, "b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from coda.model.world import GpuUse
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
 from coda_kube.state.node_gpus import gpu_rows
-from tests.extender.objects import pod_json, rank_json
+from tests.extender.objects import job_json, placement, pod_json, rank_json
 
 GIB = 2**30
 FREE = GpuUse(index=0, is_taken=False)
@@ -118,3 +120,36 @@ def test_impossible_amounts_are_not_known() -> None:
     assert row == {"index": 0, "podUIDs": ["u1"]}
     (row,) = gpu_rows(profile(gpu("u1", utilization=float("nan"), peakMemoryBytes=float("inf"))))
     assert row == {"index": 0, "podUIDs": ["u1"]}
+
+
+def crowded_job(state: ClusterState, name: str = "train") -> frozenset[int]:
+    (job,) = [job for job in state.snapshot().jobs if job.id == f"default/{name}"]
+    return job.crowded
+
+
+def seated_job(name: str, *nodes: str) -> Json:
+    job = pod(job_json(name, phase="Running", placement=placement(*nodes)), f"uid-{name}")
+    job["spec"]["replicas"] = len(nodes)
+    return job
+
+
+@pytest.mark.parametrize("order", ["pod first", "profile first", "job last"])
+def test_ranks_that_have_no_room_are_known_as_long_as_the_agent_says_so(order: str) -> None:
+    job = seated_job("train", "n1", "n2")
+    ranks = [pod(rank_json("train", rank, node, node=node), f"u{rank}") for rank, node in enumerate(("n1", "n2"))]
+    told = profile(gpu("owner", crowdedOutPodUIDs=["u0", "u1", "unknown"]))  # u1 is on another node
+    state = ClusterState()
+    steps: list[Callable[[], None]] = [partial(state.on_job, None, job)]
+    steps += [partial(state.on_pod, None, one) for one in ranks]
+    steps.append(partial(state.on_node_profile, None, told))
+    for step in {"pod first": steps, "profile first": steps[::-1], "job last": steps[1:] + steps[:1]}[order]:
+        step()
+    assert crowded_job(state) == {0}
+    assert [*state.starting()] == []  # it would lose its work: nothing is decided about it
+    resumes = {**job, "spec": job["spec"] | {"resumable": True}, "metadata": job["metadata"] | {"resourceVersion": "2"}}
+    resumes["status"] = job["status"] | {"placement": job["status"]["placement"] | {"gpus": [0, 0]}}
+    state.on_job(job, resumes)
+    assert [one.id for one in state.starting()] == ["default/train"]
+    state.on_node_profile(told, profile(gpu("owner")))
+    assert crowded_job(state) == frozenset()
+    assert [*state.starting()] == []

@@ -8,6 +8,7 @@ from typing import Final
 
 from coda.cache.quotas import QuotaLedger
 from coda.cycle.seats.board import board_from
+from coda.cycle.seats.moves import with_moves
 from coda.cycle.seats.seat_reasons import SHARING_OFF
 from coda.cycle.seats.seat_starts import SeatStarts
 from coda.cycle.seats.yielding import Yielded, yielded
@@ -37,8 +38,9 @@ def with_sharers(
     Those stop that hold what the others need now. Then those that wait start on seats, by priority, time in the queue
     and name, if GPUs are shared here. One of class Auto is tried on seats once it has waited long, after these. While
     anybody stops or gives cores back, or a wish for cores is postponed, nobody starts on seats: who waits for that may
-    need what is free beside it, too. `world`: with everything in flight; `passing`: the part of it, by node name, for
-    which nobody stops. O(jobs log jobs), and O(GPUs with seats) for each that waits."""
+    need what is free beside it, too. Last, those stop that should move. `world`: with everything in flight; `passing`:
+    the part of it, by node name, for which nobody stops. O(jobs log jobs), and O(GPUs with seats) for each that waits.
+    """
     sharers = sharers_of(world.jobs)
     waits_long, due_s = _autos(decision, world, config, now_s)
     if not sharers and not waits_long:
@@ -60,12 +62,13 @@ def with_sharers(
     else:
         refusals += [Refusal(job.id, job.generation, SHARING_OFF) for job in waiting]
     started = {start.job for start in starts}
-    return replace(
+    decided = replace(
         result.decision,
         starts=(*decision.starts, *starts),
         refusals=(*[refusal for refusal in decision.refusals if refusal.job not in started], *refusals),
         wake_s=_earliest(decision.wake_s, due_s),
     )
+    return with_moves(decided, world)
 
 
 def _autos(decision: Decision, world: World, config: PolicyConfig, now_s: float) -> tuple[list[Job], float | None]:
