@@ -90,7 +90,7 @@ def wants_other_shares(job: Job) -> bool:
     """True for a running job about which something may be decided: it wants other cores, or other GPUs."""
     if open_wish(job) is not None or (job.sharing is SharingWish.AUTO and wants_whole_gpus(job)):
         return True
-    return bool(job.crowded) and should_move(job)
+    return should_move(job)
 
 
 def as_sharer(job: Job) -> Job:

@@ -86,7 +86,8 @@ class MemoryState:
 
     limits: of the opportunistic jobs, by uid; empty: none is limited
     misfits: uids of those for which the card is too small beside the others: they stand still
-    crowded: of these, those with memory of a GPU that somebody has whole, each with the time since when
+    crowded: of these, those that obey and hold memory of a GPU that somebody has whole, each with the time since when;
+        one that nobody controls runs on, and would come back
     above: uids of those that have more than their limit, each with the time since when
     hurried: uids of those that must give memory back now: not paced until they have, or were given up on
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
@@ -167,7 +168,7 @@ def _beside(
         crowded=tuple(
             (use.uid, min(now_s, crowded_since_s.get(use.uid, now_s)))
             for use in sorted(report.opportunistic, key=lambda use: use.uid)
-            if use.uid in misfits and use.peak_bytes > 0  # it has come, and holds something
+            if use.uid in misfits and use.peak_bytes > 0 and use.control is not MemoryControl.NONE
         ),
         above=above,
         hurried=tuple(uid for uid, began_s in above if now_s - began_s < longest_s),

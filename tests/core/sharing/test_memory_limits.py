@@ -172,7 +172,7 @@ def test_law_limits_contexts_and_the_guaranteed_peak_fit_the_card(events: list[t
 
 
 BIG, SMALL = use("o", 20, 12, device_bytes=20 * GIB), use("o", 20, 2, device_bytes=20 * GIB)
-FULL, HALF = use("g", 25), use("g", 10)
+FULL = use("g", 25)
 
 
 def crowded_after(*moments: tuple[float, MemoryUse | None, MemoryUse]) -> tuple[str, ...]:
@@ -192,9 +192,9 @@ MOVES = {
     "nobody has the GPU whole": ([(0, None, BIG), (CROWDED_S, None, BIG)], ()),
     "another one has it now": ([(0, FULL, BIG), (200, use("h", 25), BIG), (CROWDED_S, use("h", 25), BIG)], ()),
     "it has not come yet": ([(0, FULL, use("o", 0)), (CROWDED_S, FULL, use("o", 0))], ()),
-    "nobody can control it, and it has memory there": (
-        [(at_s, HALF, use("o", 5, control=MemoryControl.NONE)) for at_s in (0, CROWDED_S)],
-        ("o",),
+    "nobody can control it: it runs on, and would come back": (
+        [(at_s, FULL, use("o", 20, 12, control=MemoryControl.NONE)) for at_s in (0, CROWDED_S)],
+        (),
     ),
     "the clock went back": ([(900, FULL, BIG), (0, FULL, BIG), (CROWDED_S, FULL, BIG)], ("o",)),
 }

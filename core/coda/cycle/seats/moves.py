@@ -18,7 +18,7 @@ from coda.model.world import World
 def with_moves(decision: Decision, world: World) -> Decision:
     """Return the decision with the stops of jobs that should move; the same object if there are none. O(jobs)."""
     stopped = {stop.job for stop in decision.stops}
-    moving = [job for job in world.jobs if job.crowded and should_move(job) and may_stop(job) and job.id not in stopped]
+    moving = [job for job in world.jobs if should_move(job) and may_stop(job) and job.id not in stopped]
     if not moving:
         return decision
     stops = [Stop(job=job.id, attempt=job.attempt, cause=StopCause.PREEMPT, by=_owner(job, world)) for job in moving]
