@@ -1,7 +1,7 @@
 """Runs the parts of `make test`: says at its start what runs and how long that took last time, and times each part.
 
-Some parts mostly wait: for an emulated machine, for leases, for windows of a tuning. They run one after the other,
-beside those that compute. What they say is shown when they end, in one piece, or as they say it once nothing else runs.
+Some parts mostly wait: for an emulated machine, for leases, for windows of a tuning. One of them runs beside those that
+compute. What it says is shown when it ends, in one piece, or as it says it once nothing else runs.
 The first part that fails ends the others. The times of the last green run stand in the user's cache.
 """
 
@@ -33,16 +33,30 @@ class Part:
     yields: bool = False
 
 
-COMPUTING = (
-    Part(target="check", title="ruff, mypy, import contracts"),
-    Part(target="unit", title="tests that need no cluster"),
-    Part(target="compiled", title="the core and the simulator, compiled", yields=True),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Parts that compute, one after the other, and one beside them that mostly waits."""
+
+    computing: tuple[Part, ...]
+    waiting: Part
+
+
+STAGES = (
+    Stage(
+        computing=(
+            Part(target="check", title="ruff, mypy, import contracts"),
+            Part(target="unit", title="tests that need no cluster"),
+        ),
+        waiting=Part(target="chain", title="a real node in a virtual machine; beside these"),
+    ),
+    Stage(
+        computing=(Part(target="compiled", title="the core and the simulator, compiled", yields=True),),
+        waiting=Part(target="e2e", title="tests on local control planes; beside that"),
+    ),
 )
-WAITING = (
-    Part(target="chain", title="a real node in a virtual machine; beside the others"),
-    Part(target="e2e", title="tests on local control planes; beside the others"),
-)
-PARTS = (*COMPUTING, *WAITING)
+"""The unit tests and the control planes want both cores. Beside each other neither is done sooner, and leases end."""
+
+PARTS = tuple(part for stage in STAGES for part in (*stage.computing, stage.waiting))
 PREPARED = ("rigs", "kube", "helm")
 WHOLE, PREPARATION = "whole", "set-up"
 YIELDING = ("sh", "-c", '{ echo 10 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
@@ -118,29 +132,34 @@ async def run_all() -> dict[str, float]:
     for target in PREPARED:
         await run(Part(target=target, title=""))
     took = {PREPARATION: time.monotonic() - began_s}
-    words = Words()
-    try:
-        async with asyncio.TaskGroup() as lanes:
-            beside = lanes.create_task(run_beside(words, took))
-            for part in COMPUTING:
-                took[part.target] = await run(part)
-            if not beside.done():
-                say(f"==> waiting for {' and '.join(part.target for part in WAITING if part.target not in took)}")
-                words.release()
-    except* PartFailed as failed:
-        raise failed.exceptions[0] from None
+    for stage in STAGES:
+        await run_stage(stage, took)
     return took | {WHOLE: time.monotonic() - began_s}
 
 
-async def run_beside(words: Words, took: dict[str, float]) -> None:
-    """Run the parts that wait, one after the other. Raises PartFailed, with what the part said."""
-    for part in WAITING:
-        try:
-            took[part.target] = await run(part, words)
-        except PartFailed:
-            words.show()
-            raise
+async def run_stage(stage: Stage, took: dict[str, float]) -> None:
+    """Run the parts of a stage and note their seconds. Raises PartFailed; nothing runs afterwards."""
+    words = Words()
+    try:
+        async with asyncio.TaskGroup() as lanes:
+            beside = lanes.create_task(run_beside(stage.waiting, words, took))
+            for part in stage.computing:
+                took[part.target] = await run(part)
+            if not beside.done():
+                say(f"==> waiting for {stage.waiting.target}")
+                words.release()
+    except* PartFailed as failed:
+        raise failed.exceptions[0] from None
+
+
+async def run_beside(part: Part, words: Words, took: dict[str, float]) -> None:
+    """Run a part that waits. Raises PartFailed, with what the part said."""
+    try:
+        took[part.target] = await run(part, words)
+    except PartFailed:
         words.show()
+        raise
+    words.show()
 
 
 class Words:

@@ -85,10 +85,19 @@ def test_once_nothing_else_runs_the_parts_beside_are_heard_as_they_speak(tmp_pat
     assert (running.returncode, said.splitlines()[0]) == (0, "goes on")
 
 
-def test_the_parts_that_wait_run_one_after_the_other_beside_those_that_compute(tmp_path: Path) -> None:
-    recipes = {"unit": f"{HAS_COME}; echo computes", "chain": "touch chained", "e2e": "test -e chained && touch hangs"}
-    code, said = run(tmp_path, QUICK | recipes)
+@pytest.mark.parametrize(("computes", "waits"), [("unit", "chain"), ("compiled", "e2e")])
+def test_a_part_that_waits_runs_beside_one_that_computes(tmp_path: Path, computes: str, waits: str) -> None:
+    code, said = run(tmp_path, QUICK | {computes: f"{HAS_COME}; echo computes", waits: "touch hangs"})
     assert (code, "computes" in said) == (0, True)
+
+
+@pytest.mark.parametrize("first", ["unit", "chain"])
+@pytest.mark.parametrize("later", ["compiled", "e2e"])
+def test_the_control_planes_have_the_machine_once_all_that_came_first_has_ended(
+    tmp_path: Path, first: str, later: str
+) -> None:
+    recipes = {first: "sleep 0.5; touch ended", later: "test -e ended"}
+    assert run(tmp_path, QUICK | recipes)[0] == 0
 
 
 def test_a_part_that_yields_lets_the_others_go_first(tmp_path: Path) -> None:

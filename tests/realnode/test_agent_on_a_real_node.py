@@ -158,8 +158,12 @@ async def check_tuned(user: Client, training: Training) -> None:
     item = await tuning_of(user, training.job, phase="Tuned")
     training.note(item)
     tuning, optimum = item["status"]["tuning"], training.cores_needed
-    answer = {"coresPerReplica": optimum, "outcome": "Found", "start": START_CORES}
-    assert (tuning["answer"], tuning["reason"]) == (answer, "Found")
+    # A first window with a fifth less CPU use than its GPUs' makes the search begin anew, from a count that it wished for.
+    # Then it goes down to START_CORES again. A machine that gets little CPU time itself has such windows.
+    starts = training.wished if START_CORES in training.wished else [START_CORES]
+    answers = [{"coresPerReplica": optimum, "outcome": "Found", "start": start} for start in starts]
+    assert tuning["answer"] in answers
+    assert tuning["reason"] == "Found"
     curve = {step["coresPerReplica"]: step["gpuUtilization"] for step in tuning["steps"]}
     granted = [cores for cores in training.wished if cores in curve]  # the node may have no room for the last growth
     steps = [limit(cores) for cores in (START_CORES, *granted)]
