@@ -158,7 +158,7 @@ async def check_tuned(user: Client, training: Training) -> None:
     item = await tuning_of(user, training.job, phase="Tuned")
     training.note(item)
     tuning, optimum = item["status"]["tuning"], training.cores_needed
-    # A first window with a fifth less CPU use than its GPUs' makes the search begin anew, from a count that it wished for.
+    # A first window with a fifth too little CPU use makes the search begin anew, from a count that it wished for.
     # Then it goes down to START_CORES again. A machine that gets little CPU time itself has such windows.
     starts = training.wished if START_CORES in training.wished else [START_CORES]
     answers = [{"coresPerReplica": optimum, "outcome": "Found", "start": start} for start in starts]
