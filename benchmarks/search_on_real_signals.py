@@ -108,7 +108,7 @@ def budgets_of(name: str) -> tuple[str, str]:
     wrong = "<= 0.05" if name.startswith(("evaluation", "checkpoint")) or name.endswith("from 50 %") else ""
     if name.startswith("AR"):
         return wrong, "<= 0.05"
-    return wrong, "<= 0.04" if name.startswith("optimum") or name.endswith("from 80 %") else "<= 0.02"
+    return wrong, "<= 0.04" if name.startswith(("optimum", "loud")) or name.endswith("from 80 %") else "<= 0.02"
 
 
 def line_of(gpus: int, name: str, cell: Cell) -> str:

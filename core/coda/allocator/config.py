@@ -132,12 +132,14 @@ class WatchConfig:
 
     `leave_margin`: relative distance from its level at which a window leaves it, if that is beyond `leave_errors`
     standard errors. `leave_windows`: so many in a row end the answer; `first_windows`: as long as no window has
-    confirmed it. `most_windows`: the most that are asked for after searches that found the same again.
+    confirmed it. `quiet`: part of `deafening`; windows with no larger error end an answer that was found in deafening
+    noise, as if they were off. `most_windows`: the most that are asked for after searches that found the same again.
     `try_again_s`: seconds after which the answer is searched again, for an optimum that fell: an hour, then twice as
     long after each search that found the same, at most `longest_try_s`."""
 
     leave_margin: float = 0.05
     leave_errors: float = 3.0
+    quiet: float = 1 / 3
     leave_windows: int = 3
     first_windows: int = 2
     most_windows: int = 24

@@ -7,6 +7,7 @@ All of it is our choice: CODA's allocator ends with its answer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -68,7 +69,7 @@ def watched(
     apart = abs(reading.level - watch.level) / watch.level if watch.level else 0.0
     margin = config.leave_margin if watch.confirmed else search.agreement
     allowed = max(margin, config.leave_errors * watch.noise)
-    if apart > allowed:
+    if apart > allowed or _is_quiet_now(watch, reading, config, search):
         away = replace(watch, away=watch.away + 1)
         hasty = not watch.confirmed and watch.patience <= config.leave_windows
         if away.away < (config.first_windows if hasty else watch.patience):
@@ -79,3 +80,10 @@ def watched(
     if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
         return replace(stands, tries=min(watch.tries + 1, 16)), WatchVerdict.TRY_AGAIN
     return stands, WatchVerdict.STANDS
+
+
+def _is_quiet_now(watch: Watch, reading: WindowReading, config: WatchConfig, search: CoreSearchConfig) -> bool:
+    """True if the answer was found in noise that let nothing be compared, and this window has little of it."""
+    if watch.noise <= search.deafening or reading.level == 0:
+        return False
+    return math.sqrt(reading.variance) / reading.level <= config.quiet * search.deafening

@@ -43,6 +43,7 @@ class SignalModel:
     saw: tuple[float, float] | None = None  # seconds of one tooth, its depth
     steps: tuple[float, float] | None = None  # mean seconds between two, largest change
     phase: tuple[float, float] | None = None  # second, factor of the optimum from then on
+    loud: tuple[float, float, float] | None = None  # so many seconds of every so many: deviation, with 20 s as in `ar`
 
 
 ROWS: Final[Mapping[str, SignalModel]] = {
@@ -65,6 +66,8 @@ ROWS: Final[Mapping[str, SignalModel]] = {
     "optimum doubles after 60 min": SignalModel(phase=(3600, 2.0)),
     "optimum halves after 60 min": SignalModel(phase=(3600, 0.5)),
     "optimum doubles after 4 min": SignalModel(phase=(240, 2.0)),
+    "loud: AR(1) 50 %, 20 s for the first 5 min": SignalModel(loud=(300, math.inf, 0.5)),
+    "loud: AR(1) 50 %, 20 s for 20 min of each hour": SignalModel(loud=(1200, 3600, 0.5)),
 }
 """The rows on which the search was tuned."""
 
@@ -92,6 +95,10 @@ UNSEEN: Final[Mapping[str, SignalModel]] = {
         phase=(5400, 1.5), pauses=(Pause(every_s=600, length_s=60, level=0.2),)
     ),
     "optimum doubles after 60 min, AR(1) 3 %, 20 s": SignalModel(white=0.01, ar=(0.03, 20), phase=(3600, 2.0)),
+    "loud: AR(1) 80 %, 20 s for the first 10 min, pauses": SignalModel(
+        loud=(600, math.inf, 0.8), pauses=(Pause(every_s=600, length_s=60, level=0.2),)
+    ),
+    "loud: AR(1) 30 %, 20 s for 10 min of each 40": SignalModel(loud=(600, 2400, 0.3)),
 }
 """Rows on which it was only judged."""
 
@@ -138,6 +145,7 @@ class Signal:
         self._paused = self._pauses(length_s)
         self._offset_s = rng.uniform(0, 10_000)
         self._steps = self._levels(length_s)
+        self._loud = self._loudness(length_s)
         self._curves: dict[float, list[float]] = {}
         moves = (model.ramp, model.drift_per_h, model.sinus, model.saw, model.steps)
         self._is_moved = any(moves)  # its level changes without a pause
@@ -161,6 +169,8 @@ class Signal:
         self._drawn_s = to_s
         own, paused = self.curve_at(from_s)[cores], self._paused
         levels = [own * self._level(at_s) for at_s in range(from_s, to_s)] if self._is_moved else [own] * len(noise)
+        if self._loud:
+            levels = [level * self._loud[at_s] for level, at_s in zip(levels, range(from_s, to_s), strict=True)]
         for at_s in paused.keys() & range(from_s, to_s) if paused else ():
             levels[at_s - from_s] = paused[at_s] * self._job.best
         found = [level * factor for level, factor in zip(levels, noise, strict=True)]
@@ -227,3 +237,13 @@ class Signal:
                 level = 1 - largest * self._rng.random()
             levels.append(level)
         return levels
+
+    def _loudness(self, length_s: int) -> list[float]:
+        if self._model.loud is None:
+            return []
+        loud_s, every_s, deviation = self._model.loud
+        found, last, rho = [], self._rng.gauss(0, 1), math.exp(-1 / 20)
+        for at_s in range(length_s + 1000):
+            last = rho * last + math.sqrt(1 - rho * rho) * self._rng.gauss(0, 1)
+            found.append(max(0.0, 1 + deviation * last) if at_s % every_s < loud_s else 1.0)
+        return found

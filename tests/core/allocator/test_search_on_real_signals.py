@@ -33,6 +33,7 @@ def jobs(name: str, gpus: int) -> list[SearchedJob]:
         pytest.param("optimum doubles after 60 min", JOBS, 0.04, id="a phase that needs more"),
         pytest.param("optimum halves after 60 min", 1, 0.04, id="a phase that needs less"),
         pytest.param("optimum doubles after 4 min", JOBS, 0.04, id="a phase within the search"),
+        pytest.param("loud: AR(1) 50 %, 20 s for the first 5 min", 1, 0.025, id="a loud start"),
     ],
 )
 def test_tuning_loses_little_and_less_than_not_tuning(name: str, gpus: int, wrong: int, lost: float) -> None:

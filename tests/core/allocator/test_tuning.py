@@ -313,9 +313,9 @@ def test_a_tuning_that_begins_anew_is_numbered_on_from_the_last_answer() -> None
     assert anew.wish.sequence == 6
 
 
-def found(level: float = 0.9, cores: int = 3, start: int = 3) -> Tuning:
+def found(level: float = 0.9, cores: int = 3, start: int = 3, variance: float = 1e-5) -> Tuning:
     """A tuned job, found a moment ago."""
-    curve = (CurvePoint(cores=cores, share=level, variance=1e-5),)
+    curve = (CurvePoint(cores=cores, share=level, variance=variance),)
     answer = SearchResult(cores=cores, outcome=SearchOutcome.FOUND, curve=curve, start=start)
     watch = watch_over(answer, None, NOW_S, CONFIG.watch)
     return Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer, watch=watch)
@@ -370,6 +370,16 @@ def test_an_answer_that_was_found_again_is_left_later() -> None:
     assert isinstance(other, SearchResult)
     assert watch_over(same, left.watch, NOW_S, CONFIG.watch).patience == 6
     assert watch_over(other, left.watch, NOW_S, CONFIG.watch).patience == 3
+
+
+def test_an_answer_found_in_deafening_noise_is_left_once_the_job_is_quiet() -> None:
+    deaf = found(variance=(0.9 * 0.2) ** 2)
+    assert watched(deaf, 0.9).phase is TuningPhase.TUNED
+    assert watched(deaf, 0.9, 0.7).phase is TuningPhase.WISHING
+    loud = WindowResult(reading=WindowReading(share=0.9, variance=(0.9 * 0.1) ** 2))
+    for _ in range(20):
+        deaf = next_tuning(deaf, HERE, loud, CONFIG, NOW_S)
+    assert deaf.phase is TuningPhase.TUNED
 
 
 def test_a_job_that_fell_silent_is_searched_again_once_its_gpus_work() -> None:
