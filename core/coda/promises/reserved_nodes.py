@@ -91,6 +91,8 @@ def _choose(
     """Choose the nodes where the job can start first, if the promise can pay for them; else none."""
     promise.drop()
     promise.review_s = now_s + _pause_s(index)
+    if promise.price(now_s) <= 0:  # a pod that asks for no cores: what it keeps idle would cost it nothing
+        return
     start = earliest_start(index, job, rank_class, book.node_ends, now_s)
     if start is None:
         return

@@ -80,6 +80,13 @@ def test_others_start_beside_what_is_kept() -> None:
     assert set(started(plan).values()) == {("a",), ("b",)}
 
 
+def test_nothing_is_kept_for_a_pod_whose_price_is_nothing() -> None:
+    held = ran(job("x", gpus=0, cores=1, memory_gib=200), "a", for_s=500)
+    cache = job("cache", gpus=0, cores=0, memory_gib=300, queued_s=NOW_S - 2000)
+    train = job("train", cores=1, memory_gib=100, queued_s=NOW_S)
+    assert set(started(decided(held, cache, train, config=CODA, nodes=(node("a", gpus=4),)))) == {"train"}
+
+
 def test_who_is_kept_back_is_told_for_whom_and_the_promised_job_when_it_starts() -> None:
     plan = decided(*HALF, gpu("large", 4, waits_s=2000), gpu("small", 2))
     large, small = plan.refusals
