@@ -6,7 +6,7 @@ searches which nodes changed. Nodes are numbered in the order of their names: a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 from coda.change_log import ChangeLog
 from coda.model.resources import Resources
@@ -15,11 +15,24 @@ from coda.policy.config import Level
 
 
 class LevelDomains:
-    """One topology level, and which nodes share a domain of it."""
+    """One topology level, and which nodes share a domain of it.
 
-    def __init__(self, level: Level, nodes: Iterable[Node]) -> None:
+    A domain lies within one domain of each wider level, as in Kueue: racks of two zones are two even if they have one
+    name, which then gets the zone's in front of it."""
+
+    def __init__(self, level: Level, nodes: Sequence[Node], wider: LevelDomains | None) -> None:
         self.name = level.name
-        self.domain_by_node: list[str | None] = [node.labels.get(level.label) for node in nodes]
+        around = [None] * len(nodes) if wider is None else wider.path_by_node
+        labels = [node.labels.get(level.label) for node in nodes]
+        places: dict[str | None, set[str | None]] = {}
+        for label, place in zip(labels, around, strict=True):
+            places.setdefault(label, set()).add(place)
+        self.domain_by_node: list[str | None] = [
+            label if label is None or len(places[label]) == 1 else f"{place or ''}/{label}"
+            for label, place in zip(labels, around, strict=True)
+        ]
+        # The narrowest domain of this level and wider ones that a node is in.
+        self.path_by_node = [domain or place for domain, place in zip(self.domain_by_node, around, strict=True)]
         self.nodes_by_domain: dict[str, list[int]] = {}
         for number, domain in enumerate(self.domain_by_node):
             if domain is not None:
@@ -50,7 +63,9 @@ class FreeCapacity:
         self.free_amounts: list[int] = list(self.whole_amounts)
         # On all nodes; one where more is held than there is counts as none.
         self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)
-        self.levels = tuple(LevelDomains(level, self.nodes) for level in levels)
+        self.levels: tuple[LevelDomains, ...] = ()
+        for level in levels:
+            self.levels += (LevelDomains(level, self.nodes, self.levels[-1] if self.levels else None),)
         # Nodes that changed, or whose free capacity did, in order.
         self.journal: ChangeLog[int] = ChangeLog(2 * len(self.nodes) + 1000)
         # What was free before a node's first gain since the last `pop_gained`.

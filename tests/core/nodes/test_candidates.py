@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -178,6 +180,22 @@ def test_widens_level_by_level() -> None:
         3: (start(three, "west-r1-0", "west-r1-1", "west-r2-0"),),
         4: (start(four, "west-r1-0", "west-r1-1", "west-r2-0", "east-r1-0"),),
     }
+
+
+@pytest.mark.parametrize("within", ["zone", "rack"])
+def test_racks_of_two_zones_are_two_racks_even_with_one_name(within: str) -> None:
+    nodes = [node(f"{zone}{number}", rack="r1", labels={"zone": zone}) for zone in "ab" for number in range(2)]
+    two, three = job(replicas=2, gpus=8, within=within), job(replicas=3, gpus=8, within=within)
+    assert decide(world(nodes, [two]), ZONED, now_s=0).starts == (start(two, "a0", "a1"),)
+    assert decide(world(nodes[1:3], [two]), ZONED, now_s=0).starts == ()
+    assert decide(world(nodes, [three]), ZONED, now_s=0).starts == ()
+
+
+def test_a_rack_without_a_row_lies_within_its_zone() -> None:
+    levels = (Level("zone", "zone"), Level("row", "row"), Level("rack", RACK_LABEL))
+    nodes = [node(zone, rack="r1", labels={"zone": zone}) for zone in "ab"]
+    gang = job(replicas=2, gpus=8, within="zone")
+    assert decide(world(nodes, [gang]), replace(ZONED, levels=levels), now_s=0).starts == ()
 
 
 def test_without_levels_only_the_number_of_nodes_counts() -> None:

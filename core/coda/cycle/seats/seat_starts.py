@@ -107,10 +107,11 @@ def _domains(job: Job, places: Sequence[Place], config: PolicyConfig) -> list[li
     number = config.level_index(job.within)
     if number is None:
         return None
-    by_domain: dict[str, list[Place]] = {}
+    by_domain: dict[tuple[str, ...], list[Place]] = {}
     for place in places:
-        domain = place.node.labels.get(config.levels[number].label)
-        if domain is not None:
+        labels = place.node.labels
+        if config.levels[number].label in labels:  # its domain and those around it, as in `LevelDomains`
+            domain = tuple(labels.get(level.label, "") for level in reversed(config.levels[: number + 1]))
             by_domain.setdefault(domain, []).append(place)
     return [by_domain[domain] for domain in sorted(by_domain)] or [[]]
 

@@ -11,7 +11,7 @@ from coda.model import Job, Node, Phase, WaitCode, World
 from coda.model.decision import Stop, StopCause
 from coda.model.job import JobId, SharingWish, Wish, WriteTrouble
 from coda.placements.filter_rules import InFlight
-from coda.policy import PolicyConfig
+from coda.policy import Level, PolicyConfig
 from tests.builders import (
     job,
     node,
@@ -147,6 +147,16 @@ WAITS = {
         [rider("waits", replicas=2, within="rack")],
         [replace(seat_node("n1"), labels={"topology.coda.scheduler/rack": "r1"}), seat_node("n2")],
         ON,
+        WaitCode.NO_DOMAIN_FITS,
+        "no rack has 2 of them",
+    ),
+    "racks of two zones with one name": (
+        [rider("waits", replicas=2, within="rack")],
+        [
+            replace(seat_node(zone), labels={"zone": zone, "topology.coda.scheduler/rack": "r1"})
+            for zone in ("east", "west")
+        ],
+        replace(ON, levels=(Level("zone", "zone"), Level("rack", "topology.coda.scheduler/rack"))),
         WaitCode.NO_DOMAIN_FITS,
         "no rack has 2 of them",
     ),
