@@ -97,7 +97,9 @@ class Metrics:
         )
         self.waiting_jobs = Gauge("coda_planner_waiting_jobs", "Waiting jobs by reason", ["code"], registry=registry)
         self.gpus_wanted = Gauge(
-            "coda_queue_gpus_wanted", "GPUs that all waiting jobs together ask for", registry=registry
+            "coda_queue_gpus_wanted",
+            "GPUs that waiting jobs ask for, but those that no node would help: a quota or an error keeps them waiting",
+            registry=registry,
         )
         self.commits = Counter("coda_planner_commits_total", "Plans committed", registry=registry)
         self.releases = Counter("coda_planner_releases_total", "Plans released", registry=registry)

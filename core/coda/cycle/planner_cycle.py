@@ -24,6 +24,17 @@ from coda.placements.review import PlacementReview, review_placements
 from coda.policy.config import PolicyConfig
 from coda.promises import PromiseBook
 
+_NO_NODE_HELPS: Final = frozenset(
+    {
+        WaitCode.QUOTA_EXCEEDED,
+        WaitCode.VIRTUAL_CLUSTER_FULL,
+        WaitCode.UNKNOWN_LEVEL,
+        WaitCode.EDITED,
+        WaitCode.UNREADABLE,
+    }
+)
+"""What keeps a job waiting however many nodes there are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSnapshot:
@@ -47,7 +58,7 @@ class CycleResult:
     reviews: tuple[PlacementReview, ...]
     decided_on: Mapping[JobId, Job]  # each job that starts, stops or has its wish answered, as the cycle saw it
     jobs_by_code: Mapping[WaitCode, int]
-    gpus_wanted: int  # by all refused jobs
+    gpus_wanted: int  # by refused jobs that more nodes may help; an autoscaler reads it
     wake_s: float | None
 
     @property
@@ -170,6 +181,7 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
     reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]
+    helped = [job_by_id[told.job] for told in decision.refusals if told.reason.code not in _NO_NODE_HELPS]
     changed: tuple[Start | Stop | Grant | Denial, ...] = (
         *decision.starts,
         *decision.stops,
@@ -182,7 +194,7 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
         reviews=reviews,
         decided_on={change.job: job_by_id[change.job] for change in changed},
         jobs_by_code=Counter([refusal.reason.code for refusal in decision.refusals]),
-        gpus_wanted=sum([job.replicas * job.request.gpus for job in waiting if not (has_sharers and is_sharer(job))]),
+        gpus_wanted=sum([job.replicas * job.request.gpus for job in helped if not (has_sharers and is_sharer(job))]),
         wake_s=min(
             (
                 *[job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s],

@@ -10,6 +10,7 @@ from coda.cycle import CycleCache, CycleResult, CycleSnapshot, review_snapshot, 
 from coda.history import FinishedRun
 from coda.model import Job, PlacementState, Resources, WaitCode, World
 from coda.model.job import Wish
+from coda.model.world import VirtualCluster
 from coda.placements import InFlight, PlacementAction
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
@@ -40,6 +41,19 @@ def test_one_cycle_starts_a_job_reviews_a_placement_and_says_who_waits() -> None
     assert (dict(result.jobs_by_code), result.gpus_wanted) == ({WaitCode.INSUFFICIENT_GPUS: 1}, 16)
     assert result.leaves_jobs_waiting
     assert result.wake_s is None
+
+
+def test_an_autoscaler_is_not_told_of_jobs_that_no_node_would_help() -> None:
+    limited = VirtualCluster(name="team", gpus=2, may_borrow=False)
+    jobs = [
+        replace(job("full", gpus=4), virtual_cluster="team"),
+        replace(job("edited", gpus=8), edited=True),
+        job("moon", gpus=8, within="moon"),
+        job("large", replicas=2, gpus=8),
+    ]
+    result = cycle(replace(world([node("n1")], jobs), virtual_clusters=(limited,)))
+    assert len(result.decision.refusals) == 4
+    assert result.gpus_wanted == 16
 
 
 def test_who_is_stopped_or_answered_is_known_as_the_cycle_saw_it() -> None:
