@@ -232,6 +232,10 @@ class ArrayCapacity:
         claims = self._claims[number] or claims_of(self._held[number].values())
         return self._own_cpu_m(number) - claims.cpu_jobs_cpu_m
 
+    def most_own_m(self) -> int:
+        """Return the most millicores of one node that belong to the CPU array; 0 without nodes. O(nodes)."""
+        return max([0, *(self._own_cpu_m(number) for number in range(len(self._capacity.nodes)))])
+
     def _own_cpu_m(self, number: int) -> int:
         """The millicores of a node that belong to the CPU array."""
         return self._capacity.nodes[number].allocatable.cpu_m - self._reserves[number]

@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from coda.cache.array_capacity import ArrayCapacity
+from coda.model.decision import WaitCode, WaitReason
 from coda.model.job import Job
-from coda.model.resources import Resources
+from coda.model.resources import CPU, Resources
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import RankClass
+from coda.wording import amount_text, numbers_of
 
 _Place = tuple[int, int, int]
 """The millicores that are free on a node, its number, and how many ranks it has room for."""
@@ -45,6 +47,31 @@ class OwnCores:
             if missing <= 0:
                 return shares
         return None
+
+
+def lacks_own_cores(arrays: ArrayCapacity | None, job: Job) -> WaitReason | None:
+    """Return why a CPU job waits that may not borrow, if its array owns too few cores or other jobs use them.
+
+    None if it may borrow, lacks none of them, or there are no arrays. O(nodes)."""
+    if arrays is None or job.request.gpus or job.may_borrow:
+        return None
+    own, asked = arrays.own_rank_class(job), amount_text(CPU, job.request.cpu_m)
+    if own is None:
+        most_m = arrays.most_own_m()
+        most = amount_text(CPU, most_m)
+        message = f"needs {asked} and may not borrow; the CPU array owns at most {most} on any node"
+        return _short_of_cores(message, asked_m=job.request.cpu_m, most_own_m=most_m)
+    own.groups.refresh()
+    left_m = max([0, *(arrays.own_left_m(number) for number in own.groups.amount_by_node)])
+    if left_m >= job.request.cpu_m:
+        return None
+    left = amount_text(CPU, left_m)
+    message = f"needs {asked} and may not borrow; other jobs leave the CPU array at most {left} on any node"
+    return _short_of_cores(message, asked_m=job.request.cpu_m, most_left_m=left_m)
+
+
+def _short_of_cores(message: str, **numbers: int) -> WaitReason:
+    return WaitReason(code=WaitCode.INSUFFICIENT_CPU, message=message, numbers=numbers_of(**numbers), short_of=CPU)
 
 
 class _Places:

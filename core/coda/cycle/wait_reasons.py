@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from coda.cache.gang_class import ClassVerdict, GangClass, QueuedJob
+from coda.cache.own_cores import lacks_own_cores
 from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_START, MANY_TO_JUDGE, Judging
@@ -26,13 +27,7 @@ from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
 from coda.nodes.shortfall import Shortfall, reason_from_shortfall
 from coda.promises import Kept, promise_text
-from coda.wording import (
-    amount_text,
-    amounts_text,
-    counted,
-    listed,
-    numbers_of,
-)
+from coda.wording import amount_text, amounts_text, counted, listed, numbers_of
 
 EDITED: Final = WaitReason(
     code=WaitCode.EDITED, message="its spec was edited, and the operator has not accepted it yet"
@@ -173,7 +168,8 @@ class _ReasonFinder:
             return
         lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
         if lack is None:
-            verdict.set_reason(MANY_START if self._starts_later(job) else self._held, comes_first=False)
+            held = MANY_START if self._starts_later(job) else lacks_own_cores(self._index.arrays, job) or self._held
+            verdict.set_reason(held, comes_first=False)
         elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
             verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
 
