@@ -31,7 +31,7 @@ from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_search import NodeSearch, RankClass
 from coda.policy.config import Component, PolicyConfig
 from coda.policy.node_score import Mix, Scorer
-from coda.policy.order import Order, SortKey, by_expected_run, rank_by_slices
+from coda.policy.order import Order, SortKey, by_expected_run, by_slices, rank_by_slices
 from coda.policy.policies import policy_of
 from coda.snapshots import changed_keys, removed_and_added
 from coda.tenants import TenantLedger
@@ -165,10 +165,11 @@ class WorldIndex:
         if self.usage is None:
             return queued.sort_key
         rank: SortKey = self.usage.rank(queued.job)
+        borrows = False
         if self.tenants is not None and self._shares_within_tenants:
-            rank = (rank[0], *self.tenants.share(queued.job), rank[1])
+            rank, borrows = (rank[0], *self.tenants.share(queued.job), rank[1]), self.tenants.borrows(queued.job)
         shared = (rank, queued.sort_key)
-        return rank_by_slices(queued.job, shared) if self._has_slices else shared
+        return rank_by_slices(queued.job, shared, borrows=borrows) if self._has_slices else shared
 
     def assign(self, job: Job, shares: list[tuple[int, int]]) -> tuple[str, ...]:
         """Give the job this many ranks on each of these nodes in this cycle. Returns rank -> node."""
@@ -298,7 +299,7 @@ class WorldIndex:
 
     def _order(self) -> Order:
         order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
-        return partial(_by_slices, order) if self._has_slices else order
+        return partial(by_slices, order) if self._has_slices else order
 
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
         """Follow the nodes, and find what is free on those that were `touched`."""
@@ -393,7 +394,3 @@ def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size:
 
 def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:
     return by_expected_run(job, expected.run_s(job))
-
-
-def _by_slices(order: Order, job: Job) -> SortKey:
-    return rank_by_slices(job, order(job))

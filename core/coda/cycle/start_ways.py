@@ -16,7 +16,7 @@ from coda.model.decision import Grant, Stop
 from coda.model.job import Job
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
-from coda.policy.order import rank_by_slices
+from coda.policy.order import SortKey, rank_by_slices
 
 Shares = list[tuple[int, int]]
 """Nodes by number, and how many ranks each gets, in rank order."""
@@ -203,14 +203,18 @@ class ArrayStart:
         """True if a small job waits that would take what guests leave for this one. O(classes)."""
         if self._running is None:
             return False
-        rank, started = rank_by_slices(job, ()), self._index.started()
+        rank, started = self._rank(job), self._index.started()
         for gang_class in self._index.queue.class_by_key.values():
             if gang_class.array is Array.SMALL:
                 startable = gang_class.startable(self._now_s)
                 first = next((queued.job for queued in startable if queued.job.id not in started), None)
-                if first is not None and rank_by_slices(first, ()) < rank:
+                if first is not None and self._rank(first) < rank:
                     return True
         return False
+
+    def _rank(self, job: Job) -> SortKey:
+        tenants = self._index.tenants
+        return rank_by_slices(job, (), borrows=tenants is not None and tenants.borrows(job))
 
     def park(self, gang_class: GangClass) -> None:
         """Do not try the class again before a node gains free capacity for it, in any way that it may start."""

@@ -178,7 +178,7 @@ class _ReasonFinder:
 
         Classes differ by owner and more, which counts for nothing here. So most find the answer of another."""
         tenants = self._index.tenants
-        over_quota = tenants is not None and any(borrows for borrows, _ in tenants.share(job)[0])
+        over_quota = tenants is not None and tenants.borrows(job)
         key = (rank_class, anywhere, job.replicas, over_quota)
         if key not in self._lacks:
             self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict, over_quota=over_quota)

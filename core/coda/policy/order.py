@@ -55,9 +55,17 @@ def by_attained_service(job: Job) -> SortKey:
     return (not is_little_served(job), job.queued_s, job.id)
 
 
-def rank_by_slices(job: Job, within: SortKey) -> SortKey:
-    """Return the key that puts `within` after priority, and first the jobs that others make room for."""
-    return (-job.priority, not is_given_room(job), within)
+def rank_by_slices(job: Job, within: SortKey, *, borrows: bool = False) -> SortKey:
+    """Return the key that puts `within` after priority, and first the jobs that others make room for.
+
+    `borrows`: with the job its tenant would hold more than its own. It goes after all jobs that are within a quota,
+    whatever its priority: what a tenant owns is not for the urgent jobs of others (docs/decisions/0072)."""
+    return (borrows, -job.priority, not is_given_room(job), within)
+
+
+def by_slices(order: Order, job: Job) -> SortKey:
+    """Return the key of `rank_by_slices` for an order of single jobs."""
+    return rank_by_slices(job, order(job))
 
 
 def is_given_room(job: Job) -> bool:

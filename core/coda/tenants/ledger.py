@@ -105,6 +105,16 @@ class TenantLedger:
             last = borrowed_share(held + asked, own, total) / weight
         return tuple(levels), last
 
+    def borrows(self, job: Job) -> bool:
+        """True if with the job more than its own is held on some level. O(levels)."""
+        gpus = job.request.gpus
+        asked, all_held = (gpus or job.request.cpu_m) * job.replicas, self._gpus_held if gpus else self._cpu_m_held
+        for name in self.tree.path(job.virtual_cluster):
+            seat = self.tree.seat(name)
+            if all_held.get(name, 0) + asked > (seat.own_gpus if gpus else seat.own_cpu_m):
+                return True
+        return False
+
     def shortage(self, job: Job) -> TenantShortage | None:
         """Return the first quota, from the job's tenant upwards, that leaves less than the whole gang needs.
 
