@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from coda.errors import InvalidInput
 from coda.lifecycle import LifecycleConfig
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
+_DAEMONS_CPU_M: Final = 1000
+"""Millicores of a node that ranks are not given by themselves: the pods of DaemonSets, the agent's among them, ask for
+some. Our choice: those of a usual cluster ask for 0.2 to 0.7 cores."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
@@ -36,7 +41,7 @@ class NodeSeen:
     out_of_service: bool  # an administrator says that nothing runs there any more
     may_have_run: bool  # its status does not exclude that it has been Ready
     gpus: int
-    cores: int
+    cores: int  # whole ones that ranks may have beside the pods of DaemonSets; at least 1
     memory_bytes: int
     cleared_s: float  # since then an administrator trusts its GPUs again; 0: nobody said so
 
@@ -212,7 +217,7 @@ def _node_from_json(node: Json) -> NodeSeen:
         out_of_service=any(taint["key"] == _OUT_OF_SERVICE for taint in spec.get("taints") or ()),
         may_have_run=bool(ready) and not _never_ran(ready, status["conditions"]),
         gpus=whole_from_quantity(allocatable.get(GPU, "0")),
-        cores=milli_from_quantity(allocatable.get("cpu", "0")) // 1000,
+        cores=max(1, (milli_from_quantity(allocatable.get("cpu", "0")) - _DAEMONS_CPU_M) // 1000),
         memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
         cleared_s=_moment((node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED)),
     )

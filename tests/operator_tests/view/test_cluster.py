@@ -300,7 +300,7 @@ async def test_of_nodes_that_never_come_back_nothing_is_kept_once_their_pods_are
         assert cluster.nodes._unready_since_s == {}
 
 
-async def test_the_most_cores_follow_the_nodes() -> None:
+async def test_the_most_cores_follow_the_nodes_and_leave_one_to_daemons() -> None:
     api = FakeCluster()
     api.set(NODES, {"metadata": {"name": "bare"}})
     async with watched(api) as (cluster, _):
@@ -308,12 +308,12 @@ async def test_the_most_cores_follow_the_nodes() -> None:
         api.set(NODES, node_json("small", **{"cpu": "16", "nvidia.com/gpu": "4"}))
         api.set(NODES, node_json("big", **{"cpu": "95500m", "nvidia.com/gpu": "8"}))
         await settle()
-        assert (cluster.nodes.most_cores(8), cluster.nodes.most_cores(1)) == (95, 95)
-        assert [cluster.nodes.part_of_cores(gpus) for gpus in (8, 4, 1, 16)] == [95, 16, 4, 0]
+        assert (cluster.nodes.most_cores(8), cluster.nodes.most_cores(1)) == (94, 94)
+        assert [cluster.nodes.part_of_cores(gpus) for gpus in (8, 4, 1, 16)] == [94, 15, 3, 0]
         api.remove(f"{NODES}/big")
         await settle()
-        assert (cluster.nodes.most_cores(8), cluster.nodes.most_cores(1)) == (0, 16)
-        assert (cluster.nodes.part_of_cores(8), cluster.nodes.part_of_cores(1)) == (0, 4)
+        assert (cluster.nodes.most_cores(8), cluster.nodes.most_cores(1)) == (0, 15)
+        assert (cluster.nodes.part_of_cores(8), cluster.nodes.part_of_cores(1)) == (0, 3)
 
 
 async def test_a_job_is_known_as_it_was_told_whatever_becomes_of_what_told_it() -> None:

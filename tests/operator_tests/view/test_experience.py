@@ -43,14 +43,14 @@ async def test_the_next_attempt_starts_with_the_cores_that_were_found() -> None:
 
 
 async def test_a_finished_job_teaches_where_the_next_of_its_owner_and_category_starts() -> None:
-    """14 cores for two GPUs are 28 for four; of these, 24 are the part of the node that goes with four GPUs."""
+    """14 cores for two GPUs are 28 for four; of these, 23 are the part of the node that goes with four GPUs."""
     api = FakeCluster()
     async with rest_of_cluster(api), operator(api):
         first = api.submit("first", cpusPerReplica="auto", category="NLP", gpusPerReplica=2)
         await until_phase(api, first, "Running")
         api.change(first, lambda item: item["status"].update(tuning=tuned(14)))
         await until_phase(api, first, "Succeeded")
-        for name, category, cores in (("alike", "NLP", 24), ("other", "CV", 4 * CORES_BY_CATEGORY[Category.CV])):
+        for name, category, cores in (("alike", "NLP", 23), ("other", "CV", 4 * CORES_BY_CATEGORY[Category.CV])):
             job = api.submit(name, cpusPerReplica="auto", category=category, gpusPerReplica=4)
             await api.until(lambda job=job: "request" in api.status(job), timeout_s=60)  # type: ignore[misc]
             assert api.status(job)["request"]["cpusPerReplica"] == cores
