@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -252,15 +252,27 @@ class Planner:
         gangs, cpu_jobs = by_kind(result)
         writes: list[Coroutine[Any, Any, Written]] = [*self._placements.follow_ups(result.reviews)]
         writes += self._placements.commits(gangs)
-        writes += self._orders.writes(gangs)
-        writes += self._pods.writes(cpu_jobs)
-        results = await asyncio.gather(*writes)
+        ordered, *results = await asyncio.gather(self._write_orders(gangs, cpu_jobs), *writes)
+        results += ordered
         # 5. Read again, and release what was only committed if it fits beside everything in flight by now.
         if self._placements.pop_unreleased():
             await self._cluster.wait_until_in_touch()
             results += await asyncio.gather(*self._placements.follow_ups(await self._review()))
         self._set_retry(results)
         return result, lasted_s
+
+    async def _write_orders(self, gangs: CycleResult, cpu_jobs: CycleResult) -> list[Written]:
+        """Release and evict CPU jobs, stop gangs, answer wishes.
+
+        A gang stops for a job only once the pods that leave for it were evicted: a disruption budget may keep one."""
+        together = {stop.by for stop in cpu_jobs.decision.stops} & {stop.by for stop in gangs.decision.stops}
+        if not together:
+            return await asyncio.gather(*self._orders.writes(gangs), *self._pods.writes(cpu_jobs))
+        results = await asyncio.gather(*self._pods.writes(cpu_jobs))
+        if any(written is not Written.DONE for written in results):
+            stops = tuple([stop for stop in gangs.decision.stops if stop.by not in together])
+            gangs = replace(gangs, decision=replace(gangs.decision, stops=stops))
+        return [*results, *await asyncio.gather(*self._orders.writes(gangs))]
 
     def _forget_answers(self) -> None:
         """Another planner process begins: that is progress, and it tells all reasons again."""

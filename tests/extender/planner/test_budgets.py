@@ -10,11 +10,12 @@ from coda.model import JobId
 from coda_extender.planner.write_failures import JobsLeftOut
 from coda_extender.written import Written
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_BORROWS, ANNOTATION_PLAN, ANNOTATION_PLANNED
 from coda_kube.objects.pods.cpu_job import cpu_job_id
 from tests.extender.cpu_pods import CODA, OTHER, OWNER, budget, events, evictions, fill, gated, is_released, pod
 from tests.extender.fake_api import FakeApi
-from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json
-from tests.extender.replicas import Replica, replica, state_of
+from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, rank_json
+from tests.extender.replicas import Replica, placement_of, replica, state_of
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ async def api() -> FakeApi:
 
 def owner(name: str) -> Json:
     return OWNER | {"name": name, "uid": f"uid-{name}"}
+
+
+def run(api: FakeApi, name: str, node: str, *, gpus: int) -> None:
+    job = job_json(name, gpus=gpus, phase="Running", placement=placement(node, plan=f"of-{name}"))
+    job["spec"]["resumable"] = True
+    api.set(JOBS, job)
+    api.set(PODS, rank_json(name, 0, node, node=node, plan=f"of-{name}", gpus=gpus))
 
 
 def train(cores: int) -> Any:
@@ -53,6 +61,32 @@ async def test_no_pod_is_evicted_in_vain_for_a_job_of_whose_victims_one_is_prote
             api.remove(f"{PODS}/{name}")
         await api.until(lambda: state_of(api, "train") == "Released")
         assert len(borrowers) == 8
+
+
+@pytest.mark.parametrize("allowed", [0, 8])
+async def test_no_gang_stops_in_vain_for_a_job_of_whose_victims_one_is_protected(api: FakeApi, allowed: int) -> None:
+    """The job needs the GPU of a guest, which fits on n3, and cores that pods borrow."""
+    budget(api, "web", allowed)
+    api.set(NODES, node_json("n2"))
+    api.set(NODES, node_json("n3", gpus=1))
+    run(api, "guest", "n1", gpus=1)
+    run(api, "resident", "n2", gpus=8)
+    for number in range(8):
+        borrower = gated(f"web-{number}", cpu=5, ownerReferences=[OWNER], labels={"app": "web"})
+        notes = {ANNOTATION_PLAN: "of-web", ANNOTATION_PLANNED: "2026-01-01T00:00:00Z", ANNOTATION_BORROWS: "true"}
+        borrower["metadata"]["annotations"] |= notes
+        borrower["spec"] |= {"schedulingGates": [], "nodeName": "n1"}
+        api.set(PODS, borrower | {"status": {"phase": "Running"}})
+    async with replica(api, policy=CODA):
+        api.set(JOBS, train(32))
+        if allowed:
+            await api.until(lambda: state_of(api, "train") == "Committed")
+            assert placement_of(api, "guest")["stop"]["by"] == "default/train"
+            assert evictions(api)
+        else:
+            await api.until(lambda: bool(events(api)) and bool(api.item(f"{JOBS}/train")["status"].get("pending")))
+            assert evictions(api, trials=True)
+            assert "stop" not in placement_of(api, "guest")
 
 
 async def test_the_pods_of_an_owner_are_left_alone_together(api: FakeApi) -> None:
