@@ -33,6 +33,7 @@ LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_RANK: Final = f"{GROUP}/rank"
 ANNOTATION_PLAN: Final = f"{GROUP}/plan"
+ANNOTATION_MAIN: Final = f"{GROUP}/main-container"  # its name: a webhook may put containers of its own before it
 ANNOTATION_CORES: Final = f"{GROUP}/cores"  # "auto": agents on all nodes of the gang measure for its search
 
 # On pods that are CPU jobs. The gate keeps a pod from kube-scheduler until the planner releases it; the annotations say

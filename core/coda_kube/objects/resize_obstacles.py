@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from coda.allocator.resize import Obstacle
+from coda_kube.objects.pods.main_container import main_container
 
 Item = Mapping[str, Any]
 
 
 def obstacle_from_json(pod: Item) -> Obstacle | None:
-    """Return what the pod's specification and quality forbid for its main container, the first one."""
-    container = pod["spec"]["containers"][0]
+    """Return what the pod's specification and quality forbid for its main container."""
+    container = main_container(pod)
     requests = (container.get("resources") or {}).get("requests") or {}
     if (pod.get("status") or {}).get("qosClass") == "BestEffort" or "cpu" not in requests:
         return Obstacle.BEST_EFFORT

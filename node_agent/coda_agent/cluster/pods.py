@@ -11,6 +11,7 @@ from coda.errors import InvalidInput
 from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
 from coda_kube.objects.names import ANNOTATION_CORES, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
+from coda_kube.objects.pods.main_container import main_container, main_status
 from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO, GangMember, pod_from_json
@@ -96,9 +97,9 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         member=pod.member,
         is_ending=pod.terminating,
         asks_protection=(metadata.get("labels") or {}).get(THROTTLING) == PROTECT,
-        container=(_main_status(spec, status).get("containerID") or "").rpartition("://")[2],
+        container=(main_status(item).get("containerID") or "").rpartition("://")[2],
         claim_uses=claim_uses_from_json(spec, status),
-        cores=0 if pod.member is None else _main_cores(spec, status),
+        cores=0 if pod.member is None else _main_cores(item),
         is_tuned=pod.member is not None and (metadata.get("annotations") or {}).get(ANNOTATION_CORES) == AUTO,
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
@@ -115,13 +116,8 @@ def _stop(metadata: Item) -> Announcement | None:
         return None
 
 
-def _main_status(spec: Item, status: Item) -> Item:
-    name = next((one["name"] for one in spec.get("containers") or ()), None)
-    return next((one for one in status.get("containerStatuses") or () if one.get("name") == name), {})
-
-
-def _main_cores(spec: Item, status: Item) -> int:
-    main, said = spec["containers"][0], _main_status(spec, status)
+def _main_cores(item: Item) -> int:
+    main, said = main_container(item), main_status(item)
     limits = ((said.get("resources") or {}).get("limits") or {}) or ((main.get("resources") or {}).get("limits") or {})
     return round(milli_from_quantity(limits.get("cpu", "0")) / 1000)
 

@@ -16,6 +16,7 @@ from coda.model.seats import SHARING, seat_name
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_CORES,
+    ANNOTATION_MAIN,
     ANNOTATION_PLAN,
     ANNOTATION_USER,
     API_VERSION,
@@ -131,7 +132,9 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
                 LABEL_ATTEMPT: str(attempt),
                 LABEL_RANK: str(rank),
             },
-            "annotations": (template_metadata.get("annotations") or {}) | _stamp(metadata),
+            "annotations": (template_metadata.get("annotations") or {})
+            | _stamp(metadata)
+            | {ANNOTATION_MAIN: main["name"]},
             "ownerReferences": [_owner(metadata)],
             "finalizers": [RANK_FINALIZER],
         },

@@ -1,8 +1,7 @@
 """Pod JSON -> `RankPod`: how far a rank came, and whether it was ended from outside.
 
-The first container is the main one: the rank starts and ends with it. Source: Kubernetes'
-`pkg/kubelet/kubelet_pods.go`. Each case that was seen is a row of a table in
-`tests/operator_tests/view/test_rank_pods.py`.
+The rank starts and ends with its main container. Source: Kubernetes' `pkg/kubelet/kubelet_pods.go`. Each case that was
+seen is a row of a table in `tests/operator_tests/view/test_rank_pods.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from coda_kube.objects.names import (
     RANK_FINALIZER,
     pod_name,
 )
+from coda_kube.objects.pods.main_container import main_status
 from coda_kube.objects.pods.node_terms import pin_of
 from coda_kube.objects.pods.stops import announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time
@@ -42,7 +42,7 @@ LONGEST_WAIT_S = 120.0  # from the creation, where nobody says when it was bound
 def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None) -> RankPod:
     """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    main = _main_container(spec, status)
+    main = main_status(pod)
     state, disrupted = _outcome(pod, main, before)
     reason, message = _trouble(main, status, is_bound=bool(spec.get("nodeName")))
     labels = metadata["labels"]
@@ -113,11 +113,6 @@ def _is_owned(metadata: Item) -> bool:
     uid, name = metadata["labels"].get(LABEL_JOB_UID), metadata["labels"].get(LABEL_JOB)
     owners = metadata.get("ownerReferences") or ()
     return any((owner["kind"], owner["uid"], owner["name"]) == (KIND, uid, name) for owner in owners)
-
-
-def _main_container(spec: Item, status: Item) -> Item:
-    name = spec["containers"][0]["name"]
-    return next((entry for entry in status.get("containerStatuses") or () if entry["name"] == name), {})
 
 
 def _terminated(container: Item) -> Item:

@@ -10,6 +10,7 @@ from typing import Any
 
 from coda.allocator import RankSize
 from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Progressing
+from coda_kube.objects.pods.main_container import main_container
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.resize_obstacles import obstacle_from_json
 
@@ -21,7 +22,7 @@ _STATIC_POLICY = 'CPU Manager policy "static"'
 
 def rank_size_from_json(pod: Item, main: Item) -> RankSize:
     """Return the cores of a pod whose main container runs; `main` is that container's status."""
-    container, status = pod["spec"]["containers"][0], pod.get("status") or {}
+    container, status = main_container(pod), pod.get("status") or {}
     requests = (container.get("resources") or {}).get("requests") or {}
     wanted_m = _milli(requests.get("cpu"))
     actual = main.get("resources") or {}

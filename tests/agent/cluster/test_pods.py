@@ -114,6 +114,18 @@ def test_the_cores_of_a_rank_are_those_in_force(says: dict[str, Any], cores: int
     assert local_pod_from_json(rank, {"default"}).cores == cores
 
 
+def test_a_container_that_a_webhook_put_first_is_not_the_rank() -> None:
+    rank = rank_json("gang", 0, "n1")
+    (main,) = rank["spec"]["containers"]
+    proxy = {"name": "proxy", "resources": {}}
+    rank["metadata"]["annotations"]["coda.scheduler/main-container"] = main["name"]
+    rank["spec"]["containers"] = [proxy, main | {"resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}]
+    told = [{"name": "proxy", "containerID": "containerd://p"}, {"name": main["name"], "containerID": "containerd://m"}]
+    rank["status"] = RUNNING | {"containerStatuses": told, "qosClass": "Burstable"}
+    local = local_pod_from_json(rank, {"default"})
+    assert (local.container, local.cores, local.resize_obstacle) == ("m", 4, "")
+
+
 def test_a_rank_says_whether_its_cores_are_to_be_found_and_a_stranger_cannot() -> None:
     note = {"annotations": {"coda.scheduler/cores": "auto"}}
     told = [pod | {"metadata": pod["metadata"] | note} for pod in (rank_json("gang", 0, "n1"), NOTEBOOK)]

@@ -68,7 +68,8 @@ def test_a_pod_carries_the_stamp_of_its_job() -> None:
     job["metadata"]["annotations"] = {"coda.scheduler/user": "ann", "other": "1"}
     job["spec"]["template"]["metadata"]["annotations"] = {"mine": "2"}
     notes = rank_pod(job, PLAN, 1)["metadata"]["annotations"]
-    assert notes == {"mine": "2", "coda.scheduler/user": "ann", "coda.scheduler/plan": "p3"}
+    of_coda = {"coda.scheduler/user": "ann", "coda.scheduler/plan": "p3", "coda.scheduler/main-container": "main"}
+    assert notes == {"mine": "2"} | of_coda
 
 
 def test_the_pin_is_added_to_every_term_the_user_wrote() -> None:

@@ -15,6 +15,7 @@ from coda.lifecycle.evidence import killed_for_memory
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import pod_amounts, readable_quantities
+from coda_kube.objects.pods.main_container import main_container
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_kube.objects.quota_scopes import counts_pod
 from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED, Blame, blame_for, reason_to_wait
@@ -49,7 +50,7 @@ class KilledRanks:
         return killed if grown is None else replace(killed, refusal=await self._refusal(job, grown))
 
     def _killed(self, job: JobRecord, pod: RankPod, item: Json, quotas: Iterable[Json]) -> KilledRank:
-        resources = item["spec"]["containers"][0].get("resources") or {}
+        resources = main_container(item).get("resources") or {}
         limit = _memory(resources.get("limits"))
         main = RankMemory(request_bytes=_memory(resources.get("requests")) or limit, limit_bytes=limit)
         requests, limits = (pod_amounts(item, kind).get("memory", 0) for kind in ("requests", "limits"))

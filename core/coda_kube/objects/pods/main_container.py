@@ -1,0 +1,26 @@
+"""Which container of a pod is the main one: the rank starts and ends with it, and has its cores and memory.
+
+In a job's template it is the first. A webhook may put containers of its own before it, as proxies are injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coda_kube.objects.names import ANNOTATION_MAIN
+
+Item = Mapping[str, Any]
+
+
+def main_container(pod: Item) -> Item:
+    """Return the container that the pod's annotation names; the first one, where it names none that exists."""
+    containers: Sequence[Item] = pod["spec"].get("containers") or ({},)
+    name = (pod["metadata"].get("annotations") or {}).get(ANNOTATION_MAIN)
+    return next((one for one in containers if one.get("name") == name), containers[0])
+
+
+def main_status(pod: Item) -> Item:
+    """Return what the kubelet says of the main container; empty while it says nothing."""
+    name, told = main_container(pod).get("name"), (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((one for one in told if one.get("name") == name), {})
