@@ -30,6 +30,7 @@ class RestOfCluster:
     binds: bool = True
     moves_pods: bool = True  # False: a test does it
     skew_s: float = 0.0  # of the planner's clock
+    first_node: int = 0  # of the next plans: that of rank 0
     lost_nodes: set[str] = field(default_factory=set)  # their kubelets say nothing any more
     _begun: set[tuple[str, Callable[[Json], None]]] = field(default_factory=set)
 
@@ -63,7 +64,9 @@ class RestOfCluster:
         version, now_s = self.api.version, clock() + self.skew_s
         self.api.change(
             f"{JOBS}/{metadata['name']}",
-            lambda item: item["status"].update(placement=plan_json(item, plan_id=f"plan-{version}", now_s=now_s)),
+            lambda item: item["status"].update(
+                placement=plan_json(item, plan_id=f"plan-{version}", now_s=now_s, first=self.first_node)
+            ),
         )
 
     def _move(self, pod: Json) -> None:
@@ -106,8 +109,8 @@ class RestOfCluster:
         asyncio.get_running_loop().call_later(seconds + 0.001, self.act)
 
 
-def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH, now_s: float | None = None) -> Json:
-    """A released plan of the wanted attempt: rank r goes to node n<r>."""
+def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH, now_s: float | None = None, first: int = 0) -> Json:
+    """A released plan of the wanted attempt: rank r goes to node n<first + r>."""
     now_s = clock() if now_s is None else now_s
     return {
         "attempt": job["status"]["attempt"],
@@ -115,7 +118,7 @@ def plan_json(job: Json, *, plan_id: str, epoch: int = EPOCH, now_s: float | Non
         "epoch": epoch,
         "generation": job["metadata"]["generation"],
         "state": "Released",
-        "nodes": [f"n{rank}" for rank in range(spec_of_attempt(job)["replicas"])],
+        "nodes": [f"n{first + rank}" for rank in range(spec_of_attempt(job)["replicas"])],
         "cpusPerReplica": 4,
         "committedTime": time_from_seconds(now_s),
         "bindDeadline": time_from_seconds(now_s + 60),

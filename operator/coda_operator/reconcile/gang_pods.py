@@ -14,6 +14,7 @@ from typing import Any, Final
 from coda.allocator import RankSize
 from coda.errors import Conflict
 from coda.lifecycle import Situation, Step
+from coda.lifecycle.state import of_attempt
 from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
@@ -80,7 +81,7 @@ class GangPods:
                 errors.append(error)
 
         try:
-            if job.terms.replicas > 1 and not now.pods:
+            if job.terms.replicas > 1 and not of_attempt(now):  # once an attempt, whatever is left of older ones
                 await self._require_scoped_quotas(job)
                 await self._create_service(job)
         except Rejected as error:

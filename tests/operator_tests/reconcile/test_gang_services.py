@@ -1,0 +1,73 @@
+"""The Service under which the ranks of a gang find each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import time_from_seconds
+from tests.operator_tests.fake_cluster import NODES, SERVICES, FakeCluster, clock
+from tests.operator_tests.operators import operator
+from tests.operator_tests.rest_of_cluster import RestOfCluster, rest_of_cluster
+from tests.operator_tests.test_lost_ranks import reaches, runs
+
+
+def never(attempt: int, rank: int) -> None:
+    return None
+
+
+def lose(api: FakeCluster, rest: RestOfCluster, node: str) -> None:
+    """Its kubelet says nothing any more: a pod there is never gone."""
+    rest.lost_nodes.add(node)
+    away = {"type": "Ready", "status": "Unknown", "lastTransitionTime": time_from_seconds(clock())}
+    api.change(f"{NODES}/{node}", lambda item: item["status"].update(conditions=[away]))
+
+
+def creations(api: FakeCluster) -> list[Json]:
+    """The Services that were asked for."""
+    return [call.body for call in api.calls if call.verb == "create" and call.path == SERVICES]
+
+
+async def stuck_job(api: FakeCluster, rest: RestOfCluster) -> str:
+    """A job of one rank that was suspended while its pod is stuck on a lost node."""
+    job = await runs(api, replicas=1)
+    lose(api, rest, "n0")
+    await asyncio.sleep(30)
+    api.edit(job, suspend=True)
+    await asyncio.sleep(100)
+    rest.first_node = 4
+    return job
+
+
+async def test_a_pod_that_is_stuck_on_a_lost_node_keeps_no_gang_from_its_service() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=12, exit_code=never) as rest, operator(api):
+        job = await stuck_job(api, rest)
+        api.edit(job, replicas=3, suspend=False)
+        await reaches(api, job, "Running", attempt=2)
+    assert "job-1-0" in api.pods()
+    assert api.item(f"{SERVICES}/job")["spec"]["selector"]["coda.scheduler/rank"] == "0"
+
+
+async def test_a_pod_that_is_stuck_on_a_lost_node_starts_no_gang_by_halves() -> None:
+    """A scoped quota has not enough for the whole gang, and the API server would admit two of four ranks."""
+    api = FakeCluster()
+    quota = {"metadata": {"name": "night"}, "spec": {"hard": {"pods": "3"}, "scopes": ["NotTerminating"]}, "status": {}}
+    async with rest_of_cluster(api, nodes=12, exit_code=never) as rest, operator(api):
+        job = await stuck_job(api, rest)
+        api.set("/api/v1/namespaces/default/resourcequotas", quota)
+        api.edit(job, replicas=4, suspend=False)
+        waits = await reaches(api, job, "Queued", attempt=4)
+        assert waits["reason"] == "QuotaExceeded"
+    assert {pod["metadata"]["name"] for _, pod in api.history("pods")} == {"job-1-0"}
+
+
+async def test_a_gang_that_is_created_in_rounds_asks_for_its_service_once_an_attempt() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=60, exit_code=never, moves_pods=False) as rest, operator(api):
+        api.submit(replicas=60, gpusPerReplica=1)
+        await api.until(lambda: len(api.pods()) == 32, timeout_s=60)
+        rest.moves_pods = True
+        rest.act()
+        await api.until(lambda: len(api.pods()) == 60, timeout_s=60)
+    assert len(creations(api)) == 1
