@@ -34,14 +34,13 @@ from coda_kube.objects.json_types import Json
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
-from coda_operator.reconcile.api_refusals import QUOTA_EXCEEDED
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
 from coda_operator.reconcile.failures.rank_logs import RankLogs
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
-from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile.request_slots import RequestSlots, TurnSlots
 from coda_operator.trials import Trials
 from coda_operator.view import ClusterView, JobRecord
 from coda_operator.work_queue import FIRST_DELAY_S, LAST_DELAY_S
@@ -51,6 +50,8 @@ ACCEPTED_AT_ONCE: Final = 4
 """New jobs that are accepted at the same time. The others of a burst wait as keys, not as objects of 40 KiB each.
 
 Our choice: half the slots of `RequestSlots`, so that no slow webhook holds up the jobs that were accepted."""
+TRIED_AGAIN_AT_ONCE: Final = 1
+"""New jobs that were refused and are tried again at the same time, besides: no other new job waits for them."""
 
 
 class Reconciler:
@@ -75,7 +76,8 @@ class Reconciler:
         self._requests = requests
         self._config = config
         self._clock = clock
-        self._accepting = asyncio.Semaphore(ACCEPTED_AT_ONCE)
+        self._accepting = TurnSlots(ACCEPTED_AT_ONCE)
+        self._trying_again = TurnSlots(TRIED_AGAIN_AT_ONCE)
         self._refusals_by_uid: dict[str, int] = {}  # dry runs in a row that the surroundings of a job refused
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._trials = trials or Trials()
@@ -91,9 +93,12 @@ class Reconciler:
         """Take one step of the job; return when to look again.
 
         Raises a CodaError if the API server fails or refuses."""
-        if not self._cluster.is_new(key):
+        job = self._cluster.job(key) if self._cluster.is_new(key) else None
+        if job is None:
             return await self._reconcile(key)
-        async with self._accepting:
+        slots = self._trying_again if job.progress.reason else self._accepting  # of a new job: why it was refused
+        del job  # of 40 KiB, while it waits
+        async with slots.slot(key.partition("/")[0]):
             return await self._reconcile(key)
 
     async def _reconcile(self, key: str) -> float | None:
@@ -127,7 +132,7 @@ class Reconciler:
         if isinstance(answer, NotAdmitted):
             return await self._wait_for_admission(job, answer)
         self._refusals_by_uid.pop(job.uid, None)
-        self._cluster.quota_waiters.discard(job.key)
+        self._cluster.admission_waiters.discard(job.key)
         if isinstance(answer, TemplateRefused):
             refused = template_refused(step.progress, job.generation, answer.message, self._clock())
             return await self._write(job, now, replace(step, progress=refused), None)
@@ -184,14 +189,16 @@ class Reconciler:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _wait_for_admission(self, job: JobRecord, answer: NotAdmitted) -> float:
-        """Say why the job is not accepted yet; return when to ask again. What was accepted before stays as it is."""
+    async def _wait_for_admission(self, job: JobRecord, answer: NotAdmitted) -> float | None:
+        """Say why the job is not accepted yet; return when to ask again, None: in its turn.
+
+        What was accepted before stays as it is."""
         refusals = self._refusals_by_uid.get(job.uid, 0)
         self._refusals_by_uid[job.uid] = refusals + 1
-        if answer.reason == QUOTA_EXCEEDED:
-            self._cluster.quota_waiters.add(job.key)
         progress = not_admitted(job.progress, answer.reason, answer.message)
         await self._writer.write_progress(job, progress, job.request)
+        if not self._cluster.admission_waiters.add(job.key):
+            return None
         return self._clock() + min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(refusals, 30))
 
     async def _write(self, job: JobRecord, now: Situation, step: Step, request: Json | None) -> float | None:

@@ -23,13 +23,13 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, LABEL_JOB_UID, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.read import placement_from_json
 from coda_kube.objects.write import job_path
+from coda_operator.view.admission_waiters import AdmissionWaiters
 from coda_operator.view.agents import Agents
 from coda_operator.view.deadlines import Deadlines
 from coda_operator.view.experience import LearnedCores
 from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, unpacked_job
-from coda_operator.view.quota_waiters import QuotaWaiters
 from coda_operator.view.rank_pods import note_gone, of_attempt, rank_pod_from_json
 from coda_operator.view.time_ledger import TimeLedger
 from coda_operator.view.unbound_pods import UnboundPods
@@ -75,7 +75,7 @@ class ClusterView:
         self.failed_jobs = FailedJobs()
         self.suspicion = Suspicion()  # of nodes
         self.times = TimeLedger()
-        self.quota_waiters = QuotaWaiters(wake_soon)
+        self.admission_waiters = AdmissionWaiters(wake_soon)
         self.jobs = WatchCache(client, JOBS_PATH, listener=self._on_job)
         self.pods = WatchCache(
             client,
@@ -144,6 +144,7 @@ class ClusterView:
         self.jobs.forget_all()
         self.times.forget_all(self._clock())
         self.failed_jobs.forget_all()
+        self.admission_waiters.forget_all()
         self._packed_by_key.clear()
         self.listing.set()
 
@@ -270,7 +271,7 @@ class ClusterView:
         if old is not None and (new is None or _uid(new) != _uid(old)):
             self._forget_uid(_uid(old))
         if new is None:
-            self.quota_waiters.discard(key)
+            self.admission_waiters.discard(key)
             self._packed_by_key.pop(key, None)
         else:
             self._see_deadlines(old, new)
@@ -332,7 +333,7 @@ class ClusterView:
             if pod_now.node:
                 self._job_uid_by_pod_by_node.setdefault(pod_now.node, {})[key] = _job_uid(new)
         if pod_now is None or pod_now.ended:
-            self.quota_waiters.on_freed(key.partition("/")[0])
+            self.admission_waiters.on_freed(key.partition("/")[0])
         for uid in {_job_uid(item) for item in (old, new) if item is not None}:
             self._wake_job(uid)
 
