@@ -25,6 +25,7 @@ MOST_UNCOUNTED: Final = 3
 NAMED_JOBS: Final = 3
 """Jobs that failed alike and are named; others are counted. Our choice."""
 EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
+ALL_FAILED: Final = "all {} allowed attempts have failed"
 CUT_SHORT: Final = f"it is not tried again: {STOPS} other jobs of this user stopped so within a day"
 MESSAGE_ROOM: Final = 880  # characters, so that the time of the next try is not cut off
 
@@ -33,7 +34,7 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     """Count the failure; then begin the next attempt, or fail the job: what was found in the logs decides."""
     before = now
     if failure.reason == RANK_FAILED and now.diagnosis is not None:
-        now, failure = _judged(now, failure, now.diagnosis, now_s)
+        now, failure = _judged(now, failure, now.diagnosis, now_s, config)
     if now.progress.is_tried and (ended := _trial_failed(before, now, failure, now_s, config)) is not None:
         return ended
     failures = now.progress.failures + (1 if failure.own else 0)
@@ -41,7 +42,8 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     in_a_row = 0 if failure.own else _in_a_row(now, now_s, config)
     counted = replace(now.progress, failures=failures, disruptions=disruptions, in_a_row=in_a_row)
     if failure.own and (failure.is_last or failures > now.terms.retries):
-        said = "" if failure.is_last else f"; all {failures} allowed attempts have failed"
+        is_said = failure.is_last or ALL_FAILED.format(failures) in failure.message
+        said = "" if is_said else f"; {ALL_FAILED.format(failures)}"
         message = f"{failure.message}{said}"
         return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, message))
     if failure.own:
@@ -95,18 +97,32 @@ def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:
     """Return how many attempts in a row were ended from outside, this one included. One that ran for long ends a row.
 
     What refuses a gang once will often refuse it again, and each try withholds capacity from others."""
-    progress = now.progress
-    ran_long = progress.phase is Phase.RUNNING and now_s - progress.launch_s >= config.calm_s
-    return 1 if ran_long else progress.in_a_row + 1
+    return 1 if _ran_long(now, now_s, config) else now.progress.in_a_row + 1
 
 
-def _judged(now: Situation, failure: Failure, found: Diagnosis, now_s: float) -> tuple[Situation, Failure]:
+def _ran_long(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    return now.progress.phase is Phase.RUNNING and now_s - now.progress.launch_s >= config.calm_s
+
+
+def _repeats(now: Situation, found: Diagnosis, now_s: float, config: LifecycleConfig) -> int:
+    """Return how many attempts in a row failed for this reason, this one included.
+
+    An attempt that ran for long, or ended otherwise, ends the row: GPUs of a long job break now and then. What would
+    fail the same way again does so whatever was in between."""
+    before, attempt = now.progress.failure, now.progress.attempt
+    if before is None or before.reason != found.reason.value or before.attempt >= attempt:
+        return 1
+    is_row = before.attempt == attempt - 1 and not _ran_long(now, now_s, config)
+    return before.repeats + 1 if is_row or found.retry is Retry.NO else 1
+
+
+def _judged(
+    now: Situation, failure: Failure, found: Diagnosis, now_s: float, config: LifecycleConfig
+) -> tuple[Situation, Failure]:
     """Return the failure as its logs show it, and the situation with the record of it.
 
     Source for the classes: Philly, section 2.4 of the papers' reference."""
-    before = now.progress.failure
-    again = before is not None and before.reason == found.reason.value and before.attempt < now.progress.attempt
-    repeats = before.repeats + 1 if again and before is not None else 1
+    repeats = _repeats(now, found, now_s, config)
     node = next((pod.node for pod in now.pods if pod.rank == found.rank and _is_of_now(pod.attempt, now)), None)
     outside = (found.retry is Retry.OTHER_NODE or _is_preempted(found)) and repeats <= MOST_UNCOUNTED
     is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
@@ -116,6 +132,9 @@ def _judged(now: Situation, failure: Failure, found: Diagnosis, now_s: float) ->
     cut_short = not is_last and not outside and grown is None and is_stopped_by(now.alike, found)
     decision = CUT_SHORT if cut_short else _decision(found, node, outside=outside, is_last=is_last)
     is_last = is_last or cut_short
+    failures = now.progress.failures + 1
+    if not (is_last or outside or now.progress.is_tried) and failures > now.terms.retries:
+        decision = f"it is not tried again: {ALL_FAILED.format(failures)}"
     if now.killed and (growth := growth_text(now.killed, grown)):
         decision = growth if grown else f"{decision}; {growth}"
     record = FailureRecord(

@@ -92,9 +92,75 @@ def test_what_may_be_chance_is_tried_once_more(before: FailureRecord | None, pha
     assert after(diagnosis(Reason.CORE_DUMP, Retry.ONCE), failures=1, before=before).progress.phase is phase
 
 
-@pytest.mark.parametrize(("failures", "phase"), [(2, Phase.RESTARTING), (3, Phase.FAILED)])
-def test_what_may_pass_is_tried_as_often_as_the_job_allows(failures: int, phase: Phase) -> None:
-    assert after(diagnosis(Reason.MPI, Retry.YES), failures=failures).progress.phase is phase
+@pytest.mark.parametrize(
+    ("failures", "phase", "decision"),
+    [
+        (2, Phase.RESTARTING, "it is tried again while spec.retries allows"),
+        (3, Phase.FAILED, "it is not tried again: all 4 allowed attempts have failed"),
+    ],
+)
+def test_what_may_pass_is_tried_as_often_as_the_job_allows(failures: int, phase: Phase, decision: str) -> None:
+    progress = after(diagnosis(Reason.MPI, Retry.YES), failures=failures).progress
+    assert progress.phase is phase
+    assert progress.failure is not None
+    assert progress.failure.decision == decision
+    assert progress.message.endswith(decision)
+
+
+@pytest.mark.parametrize("log", [None, Diagnosis(reason=Reason.NO_SIGNATURE, retry=Retry.YES)])
+def test_the_last_of_all_attempts_says_so_whatever_its_log_shows(log: Diagnosis | None) -> None:
+    progress = roll_back(situation(log, failures=3), OWN, 100.0, CONFIG).progress
+    assert progress.phase is Phase.FAILED
+    assert progress.message.endswith("; all 4 allowed attempts have failed")
+
+
+def in_time(found: Diagnosis, before: FailureRecord, *, ran_s: float = 60.0, attempt: int = 2) -> Progress:
+    """What follows if an attempt ends so after `ran_s`."""
+    now = situation(found, before=before)
+    pods = tuple(replace(pod, attempt=attempt, name=f"job-{attempt}-{pod.rank}") for pod in now.pods)
+    now = replace(now, progress=replace(now.progress, attempt=attempt), pods=pods)
+    return roll_back(now, OWN, now.progress.launch_s + ran_s, CONFIG).progress
+
+
+LONG_S = CONFIG.calm_s
+ECC = diagnosis(Reason.ECC, Retry.OTHER_NODE)
+CRASH = diagnosis(Reason.CORE_DUMP, Retry.ONCE)
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "attempt", "repeats"),
+    [
+        pytest.param(LONG_S - 1, 2, MOST_UNCOUNTED + 1, id="soon again"),
+        pytest.param(LONG_S, 2, 1, id="after a long run"),
+        pytest.param(LONG_S - 1, 3, 1, id="the attempt in between ended otherwise"),
+    ],
+)
+def test_broken_hardware_weeks_apart_is_not_in_a_row(ran_s: float, attempt: int, repeats: int) -> None:
+    progress = in_time(ECC, record(Reason.ECC, MOST_UNCOUNTED), ran_s=ran_s, attempt=attempt)
+    assert progress.failure is not None
+    assert progress.failure.repeats == repeats
+    assert (progress.failures, progress.phase) == (int(repeats > 1), Phase.RESTARTING)
+
+
+@pytest.mark.parametrize(
+    ("found", "ran_s", "attempt", "phase"),
+    [
+        pytest.param(CRASH, LONG_S - 1, 2, Phase.FAILED, id="a crash soon after a crash"),
+        pytest.param(CRASH, LONG_S, 2, Phase.RESTARTING, id="a crash after a long run"),
+        pytest.param(CRASH, LONG_S - 1, 3, Phase.RESTARTING, id="an attempt between two crashes ended otherwise"),
+        pytest.param(
+            replace(diagnosis(Reason.CORE_DUMP, Retry.NO), explicit=False),
+            LONG_S,
+            3,
+            Phase.FAILED,
+            id="what is always so is so after a long run, too",
+        ),
+    ],
+)
+def test_what_may_be_chance_is_the_first_time_again_after_a_long_run(
+    found: Diagnosis, ran_s: float, attempt: int, phase: Phase
+) -> None:
+    assert in_time(found, record(Reason.CORE_DUMP), ran_s=ran_s, attempt=attempt).phase is phase
 
 
 def test_the_record_says_what_was_found_and_what_followed() -> None:
