@@ -47,6 +47,70 @@ async def test_a_template_that_was_never_accepted_fails_at_once() -> None:
         assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
 
 
+def accepted(status: Json) -> str:
+    """What the condition says."""
+    return str(next(entry["status"] for entry in status["conditions"] if entry["type"] == "Accepted"))
+
+
+async def test_a_job_that_was_created_suspended_is_judged_when_it_is_resumed() -> None:
+    api = FakeCluster()
+    api.admit = deny
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(suspend=True)
+        assert accepted(await reaches(api, job, "Suspended")) == "False"
+        api.edit(job, suspend=False)
+        assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
+        api.admit = lambda pod: None
+        api.edit(job, priority=1)
+        await reaches(api, job, "Succeeded")
+
+
+async def test_a_job_that_was_accepted_and_then_suspended_outlives_such_a_policy_too() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = await runs(api)
+        api.edit(job, suspend=True)
+        assert accepted(await reaches(api, job, "Suspended")) == "True"
+        api.admit = deny
+        api.edit(job, suspend=False)
+        await api.until(lambda: DENIED in api.status(job)["message"], timeout_s=60)
+        await asyncio.sleep(600)
+        api.admit = lambda pod: None
+        await reaches(api, job, "Running", attempt=2)
+
+
+async def test_a_template_that_was_mended_while_a_quota_is_full_says_that_it_waits_for_the_quota() -> None:
+    api = FakeCluster()
+    api.admit = deny
+    async with rest_of_cluster(api), operator(api) as process:
+        job = api.submit()
+        refused = await reaches(api, job, "Failed")
+        await asyncio.sleep(100)
+        api.admit = beyond_quota
+        api.edit(job, priority=1)
+        waits = await reaches(api, job, "Queued", reason="QuotaExceeded")
+        assert "exceeded quota: team" in waits["message"]
+        assert (accepted(waits), waits["observedGeneration"]) == ("False", refused["observedGeneration"])
+        assert "completionTime" not in waits
+        await asyncio.sleep(3600)
+        assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Queued", "QuotaExceeded")
+        api.admit = deny
+        api.edit(job, priority=2)
+        assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
+        api.admit = beyond_quota
+        api.edit(job, priority=3)
+        await reaches(api, job, "Queued", reason="QuotaExceeded")
+        api.admit = lambda pod: None
+        done = await reaches(api, job, "Succeeded")
+        assert (done["attempt"], done["failures"], accepted(done)) == (1, 0, "True")
+        assert process.count("coda_job_delay_seconds_total", cause="Coda") < 10
+        assert 3500 < {wait["cause"]: wait["seconds"] for wait in done["delays"]["waits"]}["NamespaceQuota"] < 3700
+
+
+def beyond_quota(pod: Json) -> None:
+    raise Rejected(403, "Forbidden", 'pods "job-1-0" is forbidden: exceeded quota: team, requested: pods=1')
+
+
 @pytest.mark.parametrize(
     ("own_s", "usual_s", "kept_s"),
     [

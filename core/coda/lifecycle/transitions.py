@@ -219,20 +219,24 @@ def template_refused(progress: Progress, generation: int, message: str, now_s: f
     return in_short(refused)
 
 
-def is_refused_for_good(progress: Progress, generation: int) -> bool:
+def is_refused_for_good(progress: Progress, generation: int, *, was_accepted: bool) -> bool:
     """True if a refusal of its template ends the job until it is edited. `generation`: of its spec now.
 
     Not between two attempts, nor when a waiting job that nobody edited goes on without its trial: the template was
-    accepted before, so a policy may have changed, or fail for a while."""
+    accepted before, so a policy may have changed, or fail for a while. A suspended job may have never been accepted."""
     between = progress.phase is Phase.QUEUED and progress.generation == generation
-    return not between and progress.phase not in (Phase.RESTARTING, Phase.SUSPENDED)
+    paused = progress.phase is Phase.RESTARTING or (progress.phase is Phase.SUSPENDED and was_accepted)
+    return not between and not paused
 
 
-def not_admitted(progress: Progress, reason: str, message: str) -> Progress:
+def not_admitted(progress: Progress, reason: str, message: str, now_s: float) -> Progress:
     """Return the progress of a job that its surroundings do not admit now: only what is said of it changes.
 
-    Its phase stays, and the generation that was accepted last. A finished job keeps the reason of its end."""
-    return progress if progress.phase in FINISHED else in_short(replace(progress, reason=reason, message=message))
+    Its phase stays, and the generation that was accepted last. One whose refused template was edited has not failed any
+    more: it waits like a queued job with an edit that is not accepted yet."""
+    if progress.phase in FINISHED:
+        progress = replace(waits_anew(progress), phase=Phase.QUEUED, waiting_s=now_s)
+    return in_short(replace(progress, reason=reason, message=message))
 
 
 def in_short(progress: Progress) -> Progress:

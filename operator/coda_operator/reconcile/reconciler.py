@@ -127,7 +127,7 @@ class Reconciler:
         step = furthest_step(now, self._clock(), self._config)
         answer: Json | TemplateRefused | NotAdmitted | None
         job, answer = await self._ask(job, step) if step.accept else (job, job.request)
-        if isinstance(answer, TemplateRefused) and not is_refused_for_good(job.progress, job.generation):
+        if isinstance(answer, TemplateRefused) and not _is_for_good(job):
             answer = NotAdmitted(reason="PodRefused", message=f"not accepted again yet: {answer.message}")
         if isinstance(answer, NotAdmitted):
             return await self._wait_for_admission(job, answer)
@@ -195,7 +195,7 @@ class Reconciler:
         What was accepted before stays as it is."""
         refusals = self._refusals_by_uid.get(job.uid, 0)
         self._refusals_by_uid[job.uid] = refusals + 1
-        progress = not_admitted(job.progress, answer.reason, answer.message)
+        progress = not_admitted(job.progress, answer.reason, answer.message, self._clock())
         await self._writer.write_progress(job, progress, job.request)
         if not self._cluster.admission_waiters.add(job.key):
             return None
@@ -256,3 +256,7 @@ class Reconciler:
             return None
         until_s = self._kept_back_until_s.setdefault(job.uid, self._clock() + self._config.passing_s)
         return until_s if self._clock() < until_s else None
+
+
+def _is_for_good(job: JobRecord) -> bool:
+    return is_refused_for_good(job.progress, job.generation, was_accepted=job.request is not None)

@@ -67,7 +67,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
         "avoidNodes": [
             {"name": node, "until": time_from_seconds(until_s)} for node, until_s in sorted(progress.avoid.items())
         ],
-        "conditions": list(_conditions(progress, old, now_s)),
+        "conditions": list(_conditions(progress, old, now_s, is_accepted=request is not None)),
     }
     if progress.phase is not None:  # it is absent until the job is accepted
         status["phase"] = progress.phase.value
@@ -166,11 +166,11 @@ def text_from_ranks(ranks: Collection[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _conditions(progress: Progress, old: Item, now_s: float) -> Iterator[Json]:
+def _conditions(progress: Progress, old: Item, now_s: float, *, is_accepted: bool) -> Iterator[Json]:
     known = {condition["type"]: condition for condition in old.get("conditions") or ()}
     phase = progress.phase
     truths = {
-        "Accepted": phase is not None and progress.reason != TEMPLATE_REFUSED,
+        "Accepted": phase is not None and is_accepted and progress.reason != TEMPLATE_REFUSED,
         "Launched": phase in _LAUNCHED,
         "Bound": phase in _BOUND,
         "Running": phase is Phase.RUNNING,

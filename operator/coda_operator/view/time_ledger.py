@@ -18,6 +18,7 @@ from coda.history.delay_causes import DelayCause, cause_in_phase, cause_of_word
 from coda.history.time_spent import Doing, TimeSpent, begun, counted, moved_on
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase, PlacementState
+from coda.model.decision import WaitCode
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
@@ -178,11 +179,20 @@ def _doing(phase: Phase, status: Item, wanted: tuple[int, int | None], *, is_tri
     `wanted`: attempt and generation that count. The promise of nodes for an older one holds no more."""
     if is_tried and phase in _HOLDING:
         return Doing.WAITING, DelayCause.TRIAL
+    if phase is Phase.QUEUED and status.get("phase") == phase.value and _is_unaccepted(status):
+        is_quota = status.get("reason") == WaitCode.QUOTA_EXCEEDED.value
+        return Doing.WAITING, DelayCause.QUOTA if is_quota else DelayCause.HOLD
     pending, placement = status.get("pending") or {}, status.get("placement") or {}
     word = pending.get("cause") or pending.get("code")
     is_current = (placement.get("attempt"), placement.get("generation")) == wanted
     is_promised = is_current and placement.get("state") == PlacementState.COMMITTED.value
     return doing_in(phase), cause_in_phase(phase, word if isinstance(word, str) else "", waits_for_nodes=is_promised)
+
+
+def _is_unaccepted(status: Item) -> bool:
+    """True for a queued job whose template was refused and mended since: its namespace does not admit it yet."""
+    told = ((entry.get("type"), entry.get("status")) for entry in status.get("conditions") or ())
+    return ("Accepted", "False") in told
 
 
 def _moment_s(before: Progress, after: Progress, now_s: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 from coda.lifecycle import TEMPLATE_REFUSED, PodState, Situation, Terms, furthest_step, step_refused
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.steps import next_step
-from coda.lifecycle.transitions import MESSAGE_LIMIT, template_refused
+from coda.lifecycle.transitions import MESSAGE_LIMIT, is_refused_for_good, not_admitted, template_refused
 from coda.model import Phase, Placement, PlacementState
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 
@@ -234,3 +234,31 @@ def test_a_job_that_waits_looks_again_when_a_node_is_avoided_no_more() -> None:
     assert (step.progress, step.wake_s) == (waits, NOW_S + 10)
     later = next_step(situation(Phase.QUEUED, progress=waits, placement=None), NOW_S + 10, CONFIG)
     assert (later.progress.avoid, later.wake_s) == ({"n2": NOW_S + 20}, NOW_S + 20)
+
+
+@pytest.mark.parametrize(
+    ("phase", "was_accepted", "generation", "for_good"),
+    [
+        pytest.param(None, False, 1, True, id="a new job"),
+        pytest.param(Phase.SUSPENDED, False, 1, True, id="one that was created suspended"),
+        pytest.param(Phase.SUSPENDED, True, 1, False, id="one that was accepted and suspended"),
+        pytest.param(Phase.RESTARTING, False, 1, False, id="between two attempts, its status lost"),
+        pytest.param(Phase.QUEUED, True, 1, False, id="one that goes on without its trial"),
+        pytest.param(Phase.QUEUED, True, 2, True, id="an edit in the queue"),
+    ],
+)
+def test_a_refusal_is_for_good_unless_the_template_was_accepted_before(
+    phase: Phase | None, was_accepted: bool, generation: int, for_good: bool
+) -> None:
+    assert is_refused_for_good(progress(phase), generation, was_accepted=was_accepted) is for_good
+
+
+def test_a_mended_template_that_is_not_admitted_waits_like_an_edit_in_the_queue() -> None:
+    refused = template_refused(progress(None, launch_s=0.0), 1, "spec.foo: unknown field", NOW_S - 60)
+    waits = not_admitted(refused, "QuotaExceeded", "exceeded quota: team", NOW_S)
+    assert (waits.phase, waits.reason, waits.message) == (Phase.QUEUED, "QuotaExceeded", "exceeded quota: team")
+    assert (waits.generation, waits.completion_s, waits.waiting_s) == (1, 0.0, NOW_S)
+    again = next_step(situation(None, progress=waits, placement=None, generation=2), NOW_S, CONFIG)
+    assert (again.accept, again.progress.phase, again.progress.generation) == (True, Phase.QUEUED, 2)
+    assert is_refused_for_good(waits, 2, was_accepted=False)
+    assert not_admitted(waits, "QuotaExceeded", "exceeded quota: team", NOW_S + 60) == waits
