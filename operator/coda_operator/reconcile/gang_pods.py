@@ -111,22 +111,22 @@ class GangPods:
     async def _create_service(self, job: JobRecord) -> None:
         """Create the Service under which ranks find rank 0.
 
-        Raises NameTaken; Conflict while an earlier job's Service of that name is going away."""
-        metadata = job.json["metadata"]
+        Raises NameTaken; Conflict while one that is an earlier job's, or names other ranks, is going away."""
+        metadata, wanted = job.json["metadata"], headless_service(job.json)
         path = f"/api/v1/namespaces/{metadata['namespace']}/services"
         try:
             async with self._requests.writing():
-                await self._client.create(path, headless_service(job.json))
+                await self._client.create(path, wanted)
         except AlreadyExists:
             service = f"{path}/{metadata['name']}"
             found = await self._client.get(service)
-            if _is_owned(found, job):
+            if _is_owned(found, job) and found["spec"].get("selector") == wanted["spec"]["selector"]:
                 return
             if not any(owner["kind"] == KIND for owner in found["metadata"].get("ownerReferences") or ()):
                 raise NameTaken("Service", metadata["name"]) from None
-            async with self._requests.writing():  # an earlier job's of that name, not collected yet
+            async with self._requests.writing():  # an earlier job's, not collected yet; or spec.dnsNames was edited
                 await self._client.delete(service, uid=found["metadata"]["uid"])
-            raise Conflict(f"{service} is an earlier job's") from None
+            raise Conflict(f"{service} is an earlier job's, or names other ranks") from None
 
     async def _create_pod(self, job: JobRecord, rank: int) -> None:
         assert job.placement is not None

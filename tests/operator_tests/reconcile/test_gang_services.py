@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
 from tests.operator_tests.fake_cluster import NODES, SERVICES, FakeCluster, clock
@@ -71,3 +73,34 @@ async def test_a_gang_that_is_created_in_rounds_asks_for_its_service_once_an_att
         rest.act()
         await api.until(lambda: len(api.pods()) == 60, timeout_s=60)
     assert len(creations(api)) == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [("RankZero", "AllRanks"), ("AllRanks", "RankZero")])
+async def test_an_edit_of_which_ranks_have_names_counts_from_the_next_attempt(before: str, after: str) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = await runs(api, dnsNames=before)
+        old = api.item(f"{SERVICES}/job")
+        await suspended_and_resumed(api, job, dnsNames=after)
+        await reaches(api, job, "Running", attempt=2)
+    new = api.item(f"{SERVICES}/job")
+    assert "coda.scheduler/rank" in (old if before == "RankZero" else new)["spec"]["selector"]
+    assert "coda.scheduler/rank" not in (new if before == "RankZero" else old)["spec"]["selector"]
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+
+
+async def test_a_service_that_is_as_wanted_stays() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = await runs(api)
+        old = api.item(f"{SERVICES}/job")
+        await suspended_and_resumed(api, job)
+        await reaches(api, job, "Running", attempt=2)
+    assert api.item(f"{SERVICES}/job") == old
+
+
+async def suspended_and_resumed(api: FakeCluster, job: str, **spec: str) -> None:
+    api.edit(job, suspend=True)
+    await reaches(api, job, "Suspended")
+    await asyncio.sleep(5)
+    api.edit(job, suspend=False, **spec)
