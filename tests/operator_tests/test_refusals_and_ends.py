@@ -12,9 +12,9 @@ from coda.errors import Outage
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import Call
-from tests.operator_tests.fake_cluster import SERVICES, FakeCluster, clock
+from tests.operator_tests.fake_cluster import PODS, SERVICES, FakeCluster, clock
 from tests.operator_tests.operators import CONFIG, operator
-from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.rest_of_cluster import finish, pin_of, rest_of_cluster, start
 from tests.operator_tests.test_accidents import events, never
 from tests.operator_tests.test_lost_ranks import reaches, runs
 
@@ -160,6 +160,21 @@ async def test_every_rank_has_a_name_if_the_job_wants_it() -> None:
         await runs(api, name="peers", dnsNames="AllRanks")
         assert api.item(f"{SERVICES}/usual")["spec"]["selector"]["coda.scheduler/rank"] == "0"
         assert list(api.item(f"{SERVICES}/peers")["spec"]["selector"]) == ["coda.scheduler/job-uid"]
+
+
+async def test_rank_zero_ends_the_job_although_another_rank_never_starts() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, moves_pods=False), operator(api):
+        job = api.submit(successPolicy="RankZero", startDeadlineSeconds=600)
+        await api.until(lambda: len(api.pods()) == 2)
+        for name in api.pods():
+            api.change(f"{PODS}/{name}", lambda pod: pod["spec"].update(nodeName=pin_of(pod)))
+        api.change(f"{PODS}/job-1-0", start)
+        await reaches(api, job, "Starting")
+        api.change(f"{PODS}/job-1-0", lambda pod: finish(pod, 0))
+        done = await reaches(api, job, "Succeeded")
+        assert (done["message"], done["failures"], "startTime" in done) == ("rank 0 succeeded", 0, False)
+        await api.until(lambda: "deletionTimestamp" in api.pods()["job-1-1"]["metadata"])
 
 
 async def test_a_gang_that_a_scoped_quota_stops_starts_no_rank() -> None:

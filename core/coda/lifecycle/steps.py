@@ -63,14 +63,14 @@ from coda.lifecycle.transitions import (
     waits_anew,
     with_served,
 )
-from coda.model.job import FINISHED, Phase, Placement, StopOrder
+from coda.model.job import FINISHED, Phase, Placement
 from coda.model.trial_run import TrialOutcome
 
 NEXT: Mapping[Phase | None, frozenset[Phase]] = {
     None: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED, Phase.RESTARTING}),  # the last: its status was lost
     Phase.QUEUED: frozenset({Phase.LAUNCHED, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
-    Phase.LAUNCHED: frozenset({Phase.STARTING, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
-    Phase.STARTING: frozenset({Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
+    Phase.LAUNCHED: frozenset({Phase.STARTING, Phase.SUCCEEDED, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
+    Phase.STARTING: frozenset({Phase.RUNNING, Phase.SUCCEEDED, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
     Phase.RUNNING: frozenset({Phase.SUCCEEDED, Phase.RESTARTING, Phase.SUSPENDED, Phase.FAILED}),
     Phase.RESTARTING: frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED}),
     Phase.SUSPENDED: frozenset({Phase.QUEUED, Phase.FAILED}),
@@ -174,11 +174,8 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    if (order := _stop_order(now)) is not None:
-        return stop(now, order, now_s)
-    failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
-    if failure is not None:
-        return roll_back(now, failure, now_s, config)
+    if (ended := _before_it_runs(now, now_s, config)) is not None:
+        return ended
     pods = of_attempt(now)
     if not all(pod.node for pod in pods):
         placement = now.placement
@@ -197,11 +194,8 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    if (order := _stop_order(now)) is not None:
-        return stop(now, order, now_s)
-    failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
-    if failure is not None:
-        return roll_back(now, failure, now_s, config)
+    if (ended := _before_it_runs(now, now_s, config)) is not None:
+        return ended
     pods = of_attempt(now)
     if any(pod.state is PodState.WAITING for pod in pods):
         told = with_node_trouble(with_trouble(all_bound(now), pods), now, now_s, config)
@@ -214,6 +208,21 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         message=_all_started(now),
     )
     return Step(progress=running, delete=strays(now))
+
+
+def _before_it_runs(now: Situation, now_s: float, config: LifecycleConfig) -> Step | None:
+    """Return how an attempt ends before all its ranks have started; None: it does not.
+
+    Rank 0 may decide then already. If all have started, RUNNING is written first: that the job ran, and when."""
+    success = _success(now)
+    if success is not None:
+        waits = any(pod.state is PodState.WAITING or not pod.node for pod in of_attempt(now))
+        is_over = waits and not now.progress.is_tried
+        return finish(now, now_s, Phase.SUCCEEDED, ("Succeeded", success)) if is_over else None
+    if (order := stop_order(now)) is not None:
+        return stop(now, order, now_s)
+    failure = gang_failure(now, now_s, config) or start_deadline_missed(now, now_s)
+    return None if failure is None else roll_back(now, failure, now_s, config)
 
 
 def _all_started(now: Situation) -> str:
@@ -376,8 +385,3 @@ def _success(now: Situation) -> str | None:
     if now.terms.rank_zero_decides and 0 in succeeded:
         return "rank 0 succeeded"
     return f"all {now.terms.replicas} ranks succeeded" if len(succeeded) == now.terms.replicas else None
-
-
-def _stop_order(now: Situation) -> StopOrder | None:
-    """The order to stop at once; None if the attempt has succeeded."""
-    return stop_order(now) if _success(now) is None else None

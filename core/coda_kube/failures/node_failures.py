@@ -104,9 +104,13 @@ def node_failure_from_json(job: Item) -> NodeFailure | None:
 
 
 def node_runs_from_json(job: Item) -> tuple[NodeRun, ...]:
-    """Return the nodes on which a job with GPUs ran when it succeeded; none if it did not."""
+    """Return the nodes on which a job with GPUs ran when it succeeded; none if it did not.
+
+    Nor if rank 0 ended the job before all ranks had ever started: some nodes have shown nothing."""
     spec, status = job.get("spec") or {}, job.get("status") or {}
     if status.get("phase") != Phase.SUCCEEDED.value or not spec.get("gpusPerReplica"):
+        return ()
+    if spec.get("successPolicy") == "RankZero" and not status.get("startTime"):
         return ()
     placement = status.get("placement") or {}
     try:

@@ -14,6 +14,8 @@ from coda.model.job import StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
 
 RECLAIMED = StopOrder(cause=StopCause.RECLAIM, by=JobId("team/other"), since_s=990.0)
+RANK_ZERO = Terms(replicas=2, rank_zero_decides=True)
+DONE = pod(0, state=PodState.SUCCEEDED)
 MIGRATED = StopOrder(cause=StopCause.MIGRATE, by=JobId("team/other"), since_s=990.0)
 
 
@@ -166,6 +168,43 @@ def test_a_refusal_that_is_written_after_the_binding_ends_no_attempt(phase: Phas
             "Succeeded",
             id="rank 0 decides",
         ),
+        pytest.param(
+            situation(Phase.STARTING, DONE, pod(1, reason="ImagePullBackOff"), terms=RANK_ZERO),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="rank 0 decides before the others have started",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, DONE, pod(1, node=None), terms=RANK_ZERO),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="or are bound",
+        ),
+        pytest.param(
+            situation(Phase.STARTING, DONE, pod(1), terms=replace(RANK_ZERO, start_deadline_s=10)),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="it decides after the start deadline, too",
+        ),
+        pytest.param(
+            situation(Phase.STARTING, DONE, pod(1, state=PodState.FAILED, exit_code=1), terms=RANK_ZERO),
+            Phase.RUNNING,
+            "Running",
+            id="it has decided when another fails before that is written",
+        ),
+        pytest.param(
+            situation(Phase.LAUNCHED, DONE, pod(1), placement=plan(stop=RECLAIMED), terms=RANK_ZERO),
+            Phase.SUCCEEDED,
+            "Succeeded",
+            id="it cannot be stopped any more",
+        ),
+        pytest.param(
+            situation(Phase.STARTING, pod(0), replace(DONE, rank=1, name="j-1-1", uid="u-1-1"), terms=RANK_ZERO),
+            Phase.STARTING,
+            "Starting",
+            id="another rank decides nothing",
+        ),
+        pytest.param(situation(Phase.STARTING, DONE, pod(1)), Phase.STARTING, "Starting", id="nor does one of all"),
         pytest.param(
             replace(situation(Phase.RUNNING, running(0), running(1)), converged="the loss has not improved"),
             Phase.SUCCEEDED,

@@ -83,3 +83,11 @@ def test_nodes_of_an_autoscaler_are_forgotten() -> None:
         for node in ("stays", f"n{number}"):
             failures.see(run(number, 60 * number, 30, node), BEGIN_S + 60 * number + 30)
     assert len([*failures.runs()]) == 6 * 60 + 1
+
+
+def test_a_job_that_rank_zero_ended_before_all_ranks_started_proves_nothing_of_their_nodes() -> None:
+    job = run(1, 3700, 600)
+    job["spec"]["successPolicy"] = "RankZero"
+    assert node_runs_from_json(job) == ()
+    job["status"]["startTime"] = job["status"]["launchTime"]
+    assert [one.node for one in node_runs_from_json(job)] == ["n1"]
