@@ -103,7 +103,7 @@ def tolerant_pod() -> Json:
     return {
         "metadata": {"name": "tolerant", "annotations": {"coda.scheduler/plan": "forged"}},
         "spec": {
-            "schedulerName": "nobody",
+            "nodeName": "node-0000",
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "main", "image": "busybox"}],
         },
@@ -357,6 +357,7 @@ async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
     warned = installation.warned
     assert "default/tolerant: tolerates the taint coda.scheduler/pool" in warned
     assert "default/tolerant: has coda.scheduler/plan" in warned
+    assert "default/tolerant: named the node node-0000 of the pool itself" in warned
     assert "validationActions:\n  - Warn\n  - Audit" in warned
     assert "- Deny" not in warned
     bindings = (await admin.list_pages(COLLECTIONS["ValidatingAdmissionPolicyBinding"]))["items"]

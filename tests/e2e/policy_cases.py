@@ -22,8 +22,17 @@ CRON_JOBS = service_account("kube-system", "cronjob-controller")
 BATCH_JOBS = service_account("kube-system", "job-controller")
 DAEMON_SETS = service_account("kube-system", "daemon-set-controller")
 COLLECTOR = service_account("kube-system", "generic-garbage-collector")
-PODS = "/api/v1/namespaces/default/pods"
+PLATFORM = "drivers"
+DRIVER_CHECKS = service_account(PLATFORM, "validator")
+NAMESPACES = ({"name": "elsewhere"}, {"name": PLATFORM, "labels": {"coda.scheduler/pool": "true"}})
 ANY = "Exists"
+
+
+def pods_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+PODS = pods_path("default")
 
 
 def kubelet(node: str) -> Account:
@@ -87,6 +96,11 @@ def seated(*, name: str = SEAT, where: str = "containers", by: str = "limits") -
 def mounting(path: str) -> Json:
     """A pod with a folder of its node."""
     return pod(volumes=[{"name": "v", "hostPath": {"path": path}}])
+
+
+def pinned(namespace: str) -> Json:
+    """A pod for one node of the pool, as local-path-provisioner and NVIDIA's GPU operator make it."""
+    return pod(nodeName="node-0001", tolerations=[{"operator": ANY}], metadata={"namespace": namespace})
 
 
 MINE = {"key": key("pool"), "operator": ANY}
@@ -164,6 +178,12 @@ NEW_PODS = [
     pytest.param(kubelet("node-0001"), pod(nodeName="node-0002", notes=MIRROR), "belongs", id="of another node"),
     pytest.param(USER, pod(nodeName="node-0001", notes=MIRROR), "", id="as if a mirror pod"),
     pytest.param(MASTER, pod(nodeName="node-0001", tolerations=[ALL]), None, id="an administrator"),
+    pytest.param(DRIVER_CHECKS, pinned(PLATFORM), None, id="a check of drivers by the platform"),
+    pytest.param(WIDE_USER, pinned("kube-system"), None, id="a helper of volumes, as k3s has it"),
+    pytest.param(DRIVER_CHECKS, pinned("elsewhere"), "", id="the platform in a user's namespace"),
+    pytest.param(
+        DRIVER_CHECKS, pod(nodeName="node-0001", metadata={"namespace": "elsewhere"}), "belongs", id="also by its node"
+    ),
     pytest.param(USER, seated(), SEAT, id="a seat"),
     pytest.param(USER, seated(name=key("sharing")), "sharing", id="the files and the socket"),
     pytest.param(USER, seated(name=key("gpu-99")), "gpu-99", id="a seat that no node has"),

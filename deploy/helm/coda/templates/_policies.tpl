@@ -1,10 +1,13 @@
 {{/*
-The pods that run now and that the policies would refuse, as a JSON list of "namespace/name: why". Without a cluster
-(`helm template`) there are none. Who created a pod cannot be seen, so an administrator's own pods are listed too.
-A CPU job that an earlier installation released has its plan, and runs on: it is not listed.
+The pods that the policies would refuse, as a JSON list of "namespace/name: why". They run now; those that named their
+node (whoever creates a pod with spec.nodeName manages that field, a scheduler does not) may have ended: such helpers
+live for seconds, and their maker makes more. Without a cluster (`helm template`) there are none. Who created a pod
+cannot be seen, so an administrator's own pods are listed too. A CPU job that an earlier installation released has its
+plan, and runs on: it is not listed.
 */}}
 {{- define "coda.refusedPods" -}}
 {{- $found := list -}}
+{{- $pinned := list -}}
 {{- $platform := list "kube-system" "coda-system" -}}
 {{- range (lookup "v1" "Namespace" "" "").items -}}
 {{- if eq (dig "labels" "coda.scheduler/pool" "" .metadata) "true" -}}
@@ -12,7 +15,12 @@ A CPU job that an earlier installation released has its plan, and runs on: it is
 {{- end -}}
 {{- end -}}
 {{- range (lookup "v1" "Pod" "" "").items -}}
-{{- if not (has (dig "status" "phase" "" .) (list "Succeeded" "Failed")) -}}
+{{- $isPinned := false -}}
+{{- range .metadata.managedFields -}}
+{{- if hasKey (dig "fieldsV1" "f:spec" dict .) "f:nodeName" -}}{{- $isPinned = true -}}{{- end -}}
+{{- end -}}
+{{- $hasEnded := has (dig "status" "phase" "" .) (list "Succeeded" "Failed") -}}
+{{- if or $isPinned (not $hasEnded) -}}
 {{- $controller := dict -}}
 {{- range .metadata.ownerReferences -}}
 {{- if .controller -}}{{- $controller = . -}}{{- end -}}
@@ -44,16 +52,49 @@ A CPU job that an earlier installation released has its plan, and runs on: it is
 {{- if eq .name "coda.scheduler/admission" -}}{{- $isGated = true -}}{{- end -}}
 {{- end -}}
 {{- $mayTolerate := or $isMirror (and (eq $group "apps") (eq (dig "kind" "" $controller) "DaemonSet")) (has .metadata.namespace $platform) (and $isGated (eq .spec.schedulerName "coda")) $isReleased -}}
-{{- if and $keys (ne .metadata.namespace "coda-system") -}}
+{{- if and $keys (not $hasEnded) (ne .metadata.namespace "coda-system") -}}
 {{- $found = append $found (printf "%s/%s: has %s" .metadata.namespace .metadata.name (join ", " $keys)) -}}
 {{- end -}}
-{{- if and $tolerates (not $mayTolerate) -}}
+{{- if and $tolerates (not $hasEnded) (not $mayTolerate) -}}
 {{- $found = append $found (printf "%s/%s: tolerates the taint coda.scheduler/pool" .metadata.namespace .metadata.name) -}}
 {{- end -}}
+{{- if and $isPinned (not $isMirror) (not (has .metadata.namespace $platform)) -}}
+{{- $pinned = append $pinned . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $pinned -}}
+{{- $pool := include "coda.poolNodes" . | fromJsonArray -}}
+{{- range $pinned -}}
+{{- if has .spec.nodeName $pool -}}
+{{- $found = append $found (printf "%s/%s: named the node %s of the pool itself" .metadata.namespace .metadata.name .spec.nodeName) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $found -}}
+{{- end }}
+
+{{/*
+The names of the pool's nodes, as a JSON list: those with its taint. In a shared pool, which has none, and before any node
+is tainted these are all nodes with GPUs.
+*/}}
+{{- define "coda.poolNodes" -}}
+{{- $tainted := list -}}
+{{- $withGPUs := list -}}
+{{- range (lookup "v1" "Node" "" "").items -}}
+{{- $name := .metadata.name -}}
+{{- range .spec.taints -}}
+{{- if eq .key "coda.scheduler/pool" -}}{{- $tainted = append $tainted $name -}}{{- end -}}
+{{- end -}}
+{{- if ne (dig "status" "allocatable" "nvidia.com/gpu" "0" . | toString) "0" -}}
+{{- $withGPUs = append $withGPUs $name -}}
+{{- end -}}
+{{- end -}}
+{{- if or (eq .Values.pool.mode "shared") (not $tainted) -}}
+{{- $tainted = concat $tainted $withGPUs -}}
+{{- end -}}
+{{- toJson $tainted -}}
 {{- end }}
 
 {{/* Deny or Warn. Once Deny is in force, only a value takes it back. */}}
