@@ -16,6 +16,7 @@ from rich.text import Text
 from coda.errors import CodaError, InvalidInput, Outage
 from coda_cli.output import SheetOutput, print_for_programs
 from coda_kube.api.client import NotFound, Rejected, connect
+from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.served_schema import APPLY_DEFINITIONS
 from coda_lab.checker import Breach, Checker, Report
@@ -54,7 +55,7 @@ def check(
 
 
 async def _look(errors: Console, kubeconfig: Path | None) -> Report:
-    client = await connect(_path(kubeconfig))
+    client = await connect(users_kubeconfig(kubeconfig))
     try:
         checker = Checker(client)
         with errors.status("Reading nodes, pods and TrainingJobs; suspicions are watched for up to 16 s ..."):
@@ -66,7 +67,7 @@ async def _look(errors: Console, kubeconfig: Path | None) -> Report:
 
 async def _watch(console: Console, errors: Console, kubeconfig: Path | None) -> Report:
     """Watch until SIGINT or SIGTERM, and print each breach when it is found."""
-    client = await connect(_path(kubeconfig))
+    client = await connect(users_kubeconfig(kubeconfig))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -140,7 +141,3 @@ def _explained(error: CodaError) -> str:
     if isinstance(error, Outage):
         return f"the cluster does not answer: {error}"
     return str(error)
-
-
-def _path(kubeconfig: Path | None) -> str | None:
-    return None if kubeconfig is None else str(kubeconfig)

@@ -14,6 +14,7 @@ from coda.errors import InvalidInput
 from coda.policy import PolicyConfig, policy_of, why_not_live
 from coda_extender.cluster.cluster import GATHER_S
 from coda_kube.api.client import AlreadyExists, Client, Rejected, connect
+from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.names import GPU, OPT_IN
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_lab.checker import Checker
@@ -128,13 +129,13 @@ def planner_of_replay(policy: str, speed: float) -> dict[str, str]:
 async def cluster_target(kubeconfig: Path | None) -> AsyncIterator[tuple[TargetCluster, Client]]:
     """Yield the cluster of a kubeconfig; the checker uses the same identity."""
     async with AsyncExitStack() as stack:
-        client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+        client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
         stack.push_async_callback(client.close)
         yield (
             TargetCluster(
                 client=client,
                 shape=await shape_from_cluster(client),
-                where=f"the cluster of {kubeconfig}" if kubeconfig else "your current cluster",
+                where=f"the cluster at {client.server}",
                 kubectl=f"kubectl --kubeconfig {kubeconfig}" if kubeconfig else "kubectl",
                 ended_parts=tuple,
             ),

@@ -16,6 +16,7 @@ from coda_cli.doctor.seen import Seen, look
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
 from coda_kube.api.client import connect
+from coda_kube.api.credentials import users_kubeconfig
 
 _STYLES: Final = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red", Level.UNKNOWN: "yellow"}
 
@@ -36,7 +37,7 @@ def doctor_command(
 
 
 async def _look(kubeconfig: Path | None) -> Seen:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
         return await look(client)
     finally:

@@ -34,6 +34,7 @@ _NAMED: Final = 3  # nodes or DaemonSets that a sentence names
 
 def findings(seen: Seen) -> Iterator[Finding]:
     """Yield what was found, the most basic first."""
+    yield Finding(Level.GOOD, "cluster", f"{seen.server} answers")
     yield _kubernetes(seen)
     yield _definitions(seen)
     yield from versions(seen)

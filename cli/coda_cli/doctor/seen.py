@@ -32,6 +32,7 @@ Items = Sequence[Json] | None
 class Seen:
     """A cluster at one moment. None: not readable; an empty list also where the API server does not know the kind."""
 
+    server: str  # its address: kubectl may mean another cluster
     version: str  # of Kubernetes, as v1.36.3
     schema: Json | None  # of Coda's kinds; None: they are not installed
     renewed: Mapping[str, bool | None]  # by Lease: whether its holder renews it; None: nobody holds it
@@ -75,6 +76,7 @@ async def look(client: Client) -> Seen:
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
     leases, scheduler, secrets, operator, parts = await more
     return Seen(
+        server=client.server,
         version=version,
         schema=await _schema(client),
         renewed=dict(zip(LEASES, await renewals, strict=True)),

@@ -24,7 +24,7 @@ from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
 from coda_cli.explain.waiting import Waiting
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
 from coda_kube.api.client import Client, NotFound, connect
-from coda_kube.api.credentials import current_namespace
+from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.quantities import seconds_from_time
@@ -73,7 +73,7 @@ def explain_command(
 
 
 async def _read(kubeconfig: Path | None, namespace: str | None, name: str) -> Explained:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
         return await explained(client, namespace or current_namespace(kubeconfig), name)
     finally:

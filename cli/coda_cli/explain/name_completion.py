@@ -11,7 +11,7 @@ import typer
 
 from coda.errors import CodaError
 from coda_kube.api.client import connect
-from coda_kube.api.credentials import current_namespace
+from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.names import API_VERSION
 
 PATIENCE_S: Final = 2.0
@@ -41,7 +41,7 @@ def _names(kubeconfig: Path | None, path: str, start: str) -> list[str]:
 
 
 async def _listed(kubeconfig: Path | None, path: str) -> Sequence[str]:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=PATIENCE_S)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=PATIENCE_S)
     try:
         listing = await client.get(path, {"limit": MOST})
     finally:

@@ -21,6 +21,7 @@ from coda_cli.explain.name_completion import complete_namespace
 from coda_cli.explain.waiting import Waiting, queue_of
 from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
 from coda_kube.api.client import Client, NotFound, connect
+from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.names import API_VERSION, EXTENDER
 from coda_sim.durations import duration_from_seconds
 
@@ -57,7 +58,7 @@ def queue_command(
 
 
 async def _read(kubeconfig: Path | None, namespace: str) -> list[Waiting]:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
         return await read_queue(client, namespace)
     finally:

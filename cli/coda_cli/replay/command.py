@@ -275,6 +275,7 @@ def _announce(
         f"Submitting {listed(kinds)} of {settings.trace.name} to {target.where} over {last_s:.0f} s. "
         f"See them with: {target.kubectl} get tj,pods {where}",
         highlight=False,
+        markup=False,  # an address may have brackets
         soft_wrap=True,
     )
 

@@ -21,6 +21,7 @@ from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
 from coda_cli.top.cluster_use import ClusterUse, Throttle, cluster_use
 from coda_cli.trace_options import positive
 from coda_kube.api.client import Client, NotFound, Rejected, connect
+from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 
@@ -47,7 +48,7 @@ def top_command(
 
 
 async def _top(kubeconfig: Path | None, console: Console, every_s: float | None, output: SheetOutput) -> None:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
         use = await read_use(client)
         if print_for_programs(use.as_json(), output):

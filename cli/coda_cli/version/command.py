@@ -16,6 +16,7 @@ from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
 from coda_cli.version.parts import CLIENT, Part, parts_of, skews
 from coda_kube.api.client import connect
+from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.api.installed_version import installed_version
 
 
@@ -42,7 +43,7 @@ def version_command(
 
 
 async def _read(kubeconfig: Path | None) -> list[Part]:
-    client = await connect(str(kubeconfig) if kubeconfig else None, timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
         return await parts_of(client)
     finally:

@@ -1,8 +1,8 @@
-"""How to reach the API server, and as whom: from the pod's service account or a kubeconfig.
+"""How to reach the API server, and as whom: from the pod's service account or from kubeconfigs.
 
-Read here: a service account, and a kubeconfig with a token or with certificates in files. For every other login
-(programs that give tokens, certificates within the file, several files) the `kubernetes` package is imported. It takes
-10 MiB of memory that no request needs.
+Several kubeconfigs are merged as kubectl merges them: what the first one says of a name counts. Read here: a service
+account, and a user with a token or with certificates in files. For every other login (programs that give tokens,
+certificates within the file) the `kubernetes` package is imported. It takes 10 MiB of memory that no request needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,8 @@ LINE_BYTES: Final = 1 << 23
 """A watch event may be as large as an object: etcd's limit is 1.5 MiB, but the server writes `<` as six bytes. aiohttp
 reads lines of up to twice this size. A longer line ends each watch that meets it, at every change of the object."""
 
+_KUBECONFIG: Final = "~/.kube/config"
+_FILES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _PLAIN_CLUSTER: Final = {"server", "certificate-authority", "insecure-skip-tls-verify", "proxy-url"}
 _PLAIN_USER: Final = {"token", "tokenFile", "client-certificate", "client-key"}
 
@@ -76,38 +78,75 @@ def new_session(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The current context of kubeconfigs. It names files by whole paths. `namespace`: empty if it names none."""
+
+    name: str
+    cluster: Mapping[str, Any]
+    user: Mapping[str, Any]
+    namespace: str
+
+
 async def find_access(kubeconfig: str | None) -> Any:
     """Return an Access, or a Configuration where the package is needed. From `kubeconfig`, else the pod's service
     account, else the user's kubeconfig. Raises InvalidInput."""
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_service_account(os.environ, SERVICE_ACCOUNT)
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    plain = plain_access(where)
-    return await _by_package(kubeconfig, where) if plain is None else plain
+    where = kubeconfig or os.environ.get("KUBECONFIG") or _KUBECONFIG
+    context = read_context(where)
+    plain = _plain(context)
+    return await _by_package(context, where) if plain is None else plain
 
 
-def plain_access(where: str) -> Access | None:
-    """Return what a kubeconfig says (`where`: as KUBECONFIG names it); None where the package is needed, also to say
-    what is wrong with the file. Raises InvalidInput if there is no file."""
-    paths = [Path(path).expanduser() for path in where.split(os.pathsep)]
-    if not any(path.exists() for path in paths):
-        raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
-    return _of_kubeconfig(paths[0]) if len(paths) == 1 else None
+def users_kubeconfig(kubeconfig: Path | None) -> str | None:
+    """Return what a person means who says `kubeconfig`, or nothing: KUBECONFIG, else the file in the home folder.
+
+    None if there is no such file: in a pod, the service account is left. A daemon never asks here: what its pod's
+    environment says for people does not concern it."""
+    if kubeconfig is not None:
+        return str(kubeconfig)
+    if where := os.environ.get("KUBECONFIG"):
+        return where
+    return _KUBECONFIG if _expanded(_KUBECONFIG).exists() else None
 
 
 def current_namespace(kubeconfig: Path | None) -> str:
-    """Return the namespace that the kubeconfig's current context names, as kubectl takes it; else `default`."""
-    import yaml
+    """Return the namespace of the context that `users_kubeconfig` leads to, or of the pod; else `default`."""
+    where = users_kubeconfig(kubeconfig)
+    try:
+        found = read_context(where).namespace if where else (SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except (InvalidInput, OSError, UnicodeDecodeError):
+        return "default"
+    return found or "default"
 
-    where = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
-    for path in [Path(path).expanduser() for path in where.split(os.pathsep) if path]:
-        try:
-            config = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
-            context = _named(config, "contexts", "context", config["current-context"])
-        except (OSError, yaml.YAMLError, LookupError, TypeError, UnicodeDecodeError):
-            continue
-        return str(context.get("namespace") or "default")
-    return "default"
+
+def read_context(where: str) -> Context:
+    """Return the current context of kubeconfigs (`where`: as KUBECONFIG names them). Raises InvalidInput.
+
+    Ties: the first file that has a current context names it, the first that knows a name says what it means. Source:
+    client-go, `tools/clientcmd/loader.go`. Relative paths in a file begin at its folder."""
+    paths = [_expanded(path).absolute() for path in where.split(os.pathsep) if path]
+    configs = [(path, _read(path)) for path in paths if path.exists()]
+    if not configs:
+        raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
+    name = next((config["current-context"] for _, config in configs if config.get("current-context")), None)
+    if name is None:
+        raise InvalidInput(
+            f"no cluster to talk to: {where} has no current context; name one: kubectl config use-context"
+        )
+    try:
+        context = _named(configs, "context", name)
+        user = _named(configs, "user", context["user"]) if context.get("user") else {}
+        cluster = _named(configs, "cluster", context["cluster"])
+        return Context(name=str(name), cluster=cluster, user=user, namespace=str(context.get("namespace") or ""))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"no cluster to talk to: {where} is no kubeconfig: {error}") from error
+
+
+def plain_access(where: str) -> Access | None:
+    """Return the Access of the current context there; None where the package is needed. Raises InvalidInput."""
+    return _plain(read_context(where))
 
 
 def _of_service_account(environ: Mapping[str, str], folder: Path) -> Access:
@@ -123,51 +162,73 @@ def _of_service_account(environ: Mapping[str, str], folder: Path) -> Access:
     return access
 
 
-def _of_kubeconfig(path: Path) -> Access | None:
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # the user of a container may have no home
+        return Path(path)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
     import yaml  # a pod with a service account needs none
 
     try:
         config = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
-        context = _named(config, "contexts", "context", config["current-context"])
-        cluster = _named(config, "clusters", "cluster", context["cluster"])
-        user = _named(config, "users", "user", context["user"])
-        server = str(cluster["server"]).rstrip("/")
-    except (OSError, yaml.YAMLError, LookupError, TypeError, UnicodeDecodeError):
-        return None
-    if not (cluster.keys() <= _PLAIN_CLUSTER and user.keys() <= _PLAIN_USER):
-        return None
-
-    def file(entries: Mapping[str, Any], name: str) -> str | None:
-        return str(path.parent / entries[name]) if entries.get(name) else None
-
-    token_file = file(user, "tokenFile")
-    return Access(
-        host=server,
-        ssl_ca_cert=file(cluster, "certificate-authority"),
-        verify_ssl=not cluster.get("insecure-skip-tls-verify"),
-        cert_file=file(user, "client-certificate"),
-        key_file=file(user, "client-key"),
-        proxy=cluster.get("proxy-url"),
-        token=user.get("token") or "",
-        token_file=None if token_file is None else Path(token_file),
-    )
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: {error}") from error
+    if not isinstance(config, Mapping | None):
+        raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: it holds no fields")
+    return config or {}
 
 
-def _named(config: Mapping[str, Any], kinds: str, kind: str, name: str) -> Mapping[str, Any]:
-    found = next((entry[kind] or {} for entry in config[kinds] if entry["name"] == name), None)
-    if not isinstance(found, Mapping):
-        raise LookupError(name)
+def _named(configs: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: str) -> Mapping[str, Any]:
+    """What the first file that knows this name says of it. Raises LookupError, TypeError or AttributeError."""
+    for path, config in configs:
+        for entry in config.get(f"{kind}s") or ():
+            if entry["name"] == name:
+                return _with_whole_paths(entry[kind] or {}, path.parent)
+    raise LookupError(f"it has no {kind} that is called {name}")
+
+
+def _with_whole_paths(entry: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    found = {**entry, **{name: str(folder / entry[name]) for name in _FILES if entry.get(name)}}
+    program = entry.get("exec")
+    if program and os.sep in program["command"]:  # others are looked for in PATH
+        found["exec"] = {**program, "command": str(folder / program["command"])}
     return found
 
 
-async def _by_package(kubeconfig: str | None, where: str) -> Any:
-    import yaml
+def _plain(context: Context) -> Access | None:
+    cluster, user = context.cluster, context.user
+    if not (cluster.keys() <= _PLAIN_CLUSTER and user.keys() <= _PLAIN_USER and cluster.get("server")):
+        return None
+    token_file = user.get("tokenFile")
+    return Access(
+        host=str(cluster["server"]).rstrip("/"),
+        ssl_ca_cert=cluster.get("certificate-authority"),
+        verify_ssl=not cluster.get("insecure-skip-tls-verify"),
+        cert_file=user.get("client-certificate"),
+        key_file=user.get("client-key"),
+        proxy=cluster.get("proxy-url"),
+        token=user.get("token") or "",
+        token_file=Path(token_file) if token_file else None,
+    )
+
+
+async def _by_package(context: Context, where: str) -> Any:
     from kubernetes.aio import client, config
 
-    broken = (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError)  # the package checks little
+    broken = (LookupError, TypeError, ValueError, AttributeError)  # the package checks little
     configuration = client.Configuration()
+    name = context.name
+    chosen = {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": dict(context.cluster)}],
+        "users": [{"name": name, "user": dict(context.user)}],
+    }
     try:
-        await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        await config.load_kube_config_from_dict(chosen, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
     except broken as error:

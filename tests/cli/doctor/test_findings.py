@@ -105,6 +105,7 @@ def configured(**changes: Any) -> Json:
 
 
 WELL = Seen(
+    server="https://10.0.0.1:6443",
     version="v1.36.3",
     schema=schema(),
     renewed={"coda-planner": True, "coda-operator": True},
@@ -131,9 +132,10 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
     found = [*findings(WELL)]
     assert {one.level for one in found} == {Level.GOOD}
     assert [one.about for one in found] == [
-        *("Kubernetes", "definitions", "versions", "planner", "operator", "scheduler", "certificates", "policies"),
-        *("CPU jobs", "GPU nodes", "agents", "clock", "node clocks"),
+        *("cluster", "Kubernetes", "definitions", "versions", "planner", "operator", "scheduler", "certificates"),
+        *("policies", "CPU jobs", "GPU nodes", "agents", "clock", "node clocks"),
     ]
+    assert "https://10.0.0.1:6443 answers" in [one.says for one in found]
     assert "2 with 16 GPUs, all with the pool's taint" in [one.says for one in found]
 
 
@@ -283,6 +285,7 @@ def test_says_what_is_wrong(changes: dict[str, Any], expected: tuple[Level, str,
 
 def test_everything_that_is_bad_says_what_to_do() -> None:
     ill = Seen(
+        server="https://10.0.0.1:6443",
         version="v1.30.0",
         schema=None,
         renewed={},
