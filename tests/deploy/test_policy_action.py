@@ -61,6 +61,8 @@ class Cluster:
         where, _, last = path.partition("/")[2].rpartition("/")
         if f"{where}/{last}".strip("/") in KINDS:
             return web.json_response(resources(f"{where}/{last}".strip("/")))
+        if one := self.objects.get("/".join(path.split("/")[-2:])):
+            return web.json_response(one[0] | {"kind": "Any", "apiVersion": "v1"})
         if last in self.objects:
             self.asked[last] += 1
             return web.json_response({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": self.objects[last]})
@@ -125,9 +127,9 @@ def in_sight_of(cluster: Cluster) -> tuple[str, ...]:
     return ("--dry-run=server", "--kube-apiserver", cluster.url)
 
 
-async def action(helm: Helm, cluster: Cluster, *sets: str) -> list[str]:
-    """What all bindings do."""
-    items = await rendered(helm, chart(), in_sight_of(cluster), sets)
+async def action(helm: Helm, cluster: Cluster | None, *sets: str) -> list[str]:
+    """What all bindings do. None: as `helm template` renders them."""
+    items = await rendered(helm, chart(), () if cluster is None else in_sight_of(cluster), sets)
     found = {tuple(item["spec"]["validationActions"]) for item in items if item["kind"].endswith("PolicyBinding")}
     (only,) = found
     return list(only)
@@ -182,3 +184,30 @@ async def test_before_any_node_is_tainted_every_node_with_gpus_may_join_the_pool
 ) -> None:
     cluster.objects |= {"pods": [pod(named_it=True)], "nodes": [node("gpu-1")]}
     assert await refused(helm, cluster, tmp_path) == [NAMED]
+
+
+async def test_the_policies_refuse_from_the_start_where_nothing_runs_that_they_would_refuse(
+    helm: Helm, cluster: Cluster
+) -> None:
+    assert await action(helm, cluster) == ["Deny"]
+    cluster.objects["pods"] = [pod(ALL)]
+    assert await action(helm, cluster) == ["Warn", "Audit"]
+    in_force: Json = {"metadata": {"name": "coda-reserved-keys"}, "spec": {"validationActions": ["Deny"]}}
+    cluster.objects[f"{BINDINGS}/coda-reserved-keys"] = [in_force]
+    assert await action(helm, cluster) == ["Deny"]
+
+
+async def test_without_a_cluster_to_look_at_the_policies_warn_unless_a_value_says_otherwise(helm: Helm) -> None:
+    """As Argo CD renders a chart: what runs in the cluster is not seen, and Deny might stop its storage or drivers."""
+    assert await action(helm, None) == ["Warn", "Audit"]
+    assert await action(helm, None, "policies.action=Deny") == ["Deny"]
+
+
+@pytest.mark.parametrize(
+    ("value", "actions"), [("Deny", ["Deny"]), ("Warn", ["Warn", "Audit"])], ids=["refuse", "warn"]
+)
+def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: str, actions: list[str]) -> None:
+    items = helm.render(f"policies.action={value}")
+    bindings = [item for item in items if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert len(bindings) == 10
+    assert all(item["spec"]["validationActions"] == actions for item in bindings)

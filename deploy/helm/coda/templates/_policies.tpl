@@ -97,7 +97,10 @@ is tainted these are all nodes with GPUs.
 {{- toJson $tainted -}}
 {{- end }}
 
-{{/* Deny or Warn. Once Deny is in force, only a value takes it back. */}}
+{{/*
+Deny or Warn. Once Deny is in force, only a value takes it back. Without a cluster to look at (`helm template`, GitOps)
+nobody knows what Deny would refuse; every cluster has namespaces.
+*/}}
 {{- define "coda.policyAction" -}}
 {{- if ne .Values.policies.action "auto" -}}
 {{- .Values.policies.action -}}
@@ -105,6 +108,8 @@ is tainted these are all nodes with GPUs.
 {{- $bound := lookup "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicyBinding" "" "coda-reserved-keys" -}}
 {{- if has "Deny" (dig "spec" "validationActions" list $bound) -}}
 Deny
+{{- else if not (lookup "v1" "Namespace" "" "").items -}}
+Warn
 {{- else if include "coda.refusedPods" . | fromJsonArray -}}
 Warn
 {{- else -}}
