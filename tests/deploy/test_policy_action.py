@@ -204,6 +204,24 @@ async def test_without_a_cluster_to_look_at_the_policies_warn_unless_a_value_say
 
 
 @pytest.mark.parametrize(
+    ("value", "running", "reads"),
+    [
+        pytest.param("Deny", pod(ALL), 0, id="Deny"),
+        pytest.param("Warn", pod(ALL), 1, id="Warn, for the notes"),
+        pytest.param("auto", pod(ALL), 2, id="auto becomes Warn"),
+        pytest.param("auto", pod(), 2, id="auto becomes Deny"),
+    ],
+)
+async def test_pods_are_listed_only_for_what_they_decide(
+    helm: Helm, cluster: Cluster, value: str, running: Json, reads: int
+) -> None:
+    """Helm renders each file by itself: what the policies' file has read, the notes read again."""
+    cluster.objects["pods"] = [running]
+    await action(helm, cluster, f"policies.action={value}")
+    assert cluster.asked["pods"] == reads
+
+
+@pytest.mark.parametrize(
     ("value", "actions"), [("Deny", ["Deny"]), ("Warn", ["Warn", "Audit"])], ids=["refuse", "warn"]
 )
 def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: str, actions: list[str]) -> None:

@@ -98,23 +98,30 @@ is tainted these are all nodes with GPUs.
 {{- end }}
 
 {{/*
-Deny or Warn. Once Deny is in force, only a value takes it back. Without a cluster to look at (`helm template`, GitOps)
-nobody knows what Deny would refuse; every cluster has namespaces.
+What the policies do, as JSON: action (Deny or Warn), and refused, the pods that keep it from being Deny. Once Deny is in
+force, only a value takes it back. Without a cluster to look at (`helm template`, GitOps) nobody knows what Deny would
+refuse; every cluster has namespaces. Where it is Deny in any case, no pods are listed.
 */}}
-{{- define "coda.policyAction" -}}
-{{- if ne .Values.policies.action "auto" -}}
-{{- .Values.policies.action -}}
-{{- else -}}
+{{- define "coda.policies" -}}
+{{- $action := .Values.policies.action -}}
+{{- $refused := list -}}
+{{- if eq $action "auto" -}}
 {{- $bound := lookup "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicyBinding" "" "coda-reserved-keys" -}}
-{{- if has "Deny" (dig "spec" "validationActions" list $bound) -}}
-Deny
-{{- else if not (lookup "v1" "Namespace" "" "").items -}}
-Warn
-{{- else if include "coda.refusedPods" . | fromJsonArray -}}
-Warn
-{{- else -}}
-Deny
+{{- $action = ternary "Deny" "Warn" (has "Deny" (dig "spec" "validationActions" list $bound)) -}}
 {{- end -}}
+{{- if and (eq $action "Warn") (lookup "v1" "Namespace" "" "").items -}}
+{{- $refused = include "coda.refusedPods" . | fromJsonArray -}}
+{{- if and (eq .Values.policies.action "auto") (not $refused) -}}{{- $action = "Deny" -}}{{- end -}}
+{{- end -}}
+{{- dict "action" $action "refused" $refused | toJson -}}
+{{- end }}
+
+{{/* Deny or Warn. */}}
+{{- define "coda.policyAction" -}}
+{{- if eq .Values.policies.action "auto" -}}
+{{- (include "coda.policies" . | fromJson).action -}}
+{{- else -}}
+{{- .Values.policies.action -}}
 {{- end -}}
 {{- end }}
 
