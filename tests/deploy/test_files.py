@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from coda.policy import PolicyConfig
+from coda_agent.settings import Settings as AgentSettings
 from coda_extender.settings import Settings as ExtenderSettings
 from coda_lab.host import paths
 from coda_operator.settings import Settings as OperatorSettings
@@ -20,7 +22,13 @@ from tests.deploy.images import FOLDERS, instructions, module_of
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "coda_agent"}
 
-# What the chart sets itself, from values of their own or from the pod.
+SETTINGS: dict[str, type[BaseModel]] = {
+    "operator": OperatorSettings,
+    "extender": ExtenderSettings,
+    "agent": AgentSettings,
+}
+
+# What the chart sets itself, from values of their own, from the pod or by what it mounts.
 SET_BY_CHART = {
     "operator": {
         *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode"),
@@ -30,7 +38,13 @@ SET_BY_CHART = {
         *("kubeconfig", "identity", "host", "port", "metrics_port", "tls_dir"),
         *("pod_name", "pod_namespace", "topology_levels", "log_level", "metrics_access"),
     },
+    "agent": {
+        *("kubeconfig", "node_name", "host", "metrics_port", "metrics_access", "log_level", "tune", "throttle"),
+        *("proc", "sys", "cgroup", "resctrl", "state_dir", "pod_resources", "pods_dir", "stop_notices"),
+        *("sharing", "sharing_socket", "sharing_framework", "sharing_bundle", "sharing_gpu_access", "device_plugins"),
+    },
 }
+BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -61,15 +75,26 @@ def test_chart_and_images_have_the_version_of_the_project() -> None:
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
-@pytest.mark.parametrize(
-    ("part", "fields"),
-    [("operator", OperatorSettings.model_fields), ("extender", ExtenderSettings.model_fields)],
-)
-def test_every_setting_of_a_program_can_be_given_to_the_chart(part: str, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("part", SETTINGS)
+def test_every_setting_of_a_program_can_be_given_to_the_chart(part: str) -> None:
+    fields = set(SETTINGS[part].model_fields)
+    assert SET_BY_CHART[part] <= fields
+    assert set(settable(part)) == {f"CODA_{name.upper()}" for name in fields - SET_BY_CHART[part]}
+
+
+@pytest.mark.parametrize("part", SETTINGS)
+def test_the_chart_takes_the_numbers_that_a_program_takes(part: str) -> None:
+    fields = SETTINGS[part].model_json_schema()["properties"]
+    for name, taken in settable(part).items():
+        field = fields[name.removeprefix("CODA_").lower()]
+        assert {each: taken.get(each) for each in BOUNDS} == {each: field.get(each) for each in BOUNDS}, name
+
+
+def settable(part: str) -> dict[str, Any]:
+    """The settings of a part that the chart's schema knows."""
     schema = json.loads((paths.chart() / "values.schema.json").read_text())
-    settable = schema["properties"][part]["properties"]["settings"]["properties"]
-    assert SET_BY_CHART[part] <= set(fields)
-    assert set(settable) == {f"CODA_{name.upper()}" for name in set(fields) - SET_BY_CHART[part]}
+    found: dict[str, Any] = schema["properties"][part]["properties"]["settings"]["properties"]
+    return found
 
 
 def test_the_topology_levels_of_the_chart_are_the_programs_own() -> None:
