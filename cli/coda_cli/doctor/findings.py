@@ -11,7 +11,7 @@ from coda.wording import counted, listed
 from coda_cli.doctor.daemon_sets import kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
-from coda_cli.doctor.seen import LEASES, Seen
+from coda_cli.doctor.seen import LEASES, Lead, Seen
 from coda_cli.doctor.suspects import suspect_gpus
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
@@ -71,11 +71,13 @@ def _definitions(seen: Seen) -> Finding:
 
 def _leaders(seen: Seen) -> Iterator[Finding]:
     for lease, who in LEASES.items():
-        renewed = seen.renewed.get(lease)
+        found = seen.leads.get(lease)
         logs = f"kubectl -n coda-system logs deploy/coda-{'extender' if who == 'planner' else who}"
-        if renewed is None:
-            yield Finding(Level.BAD, who, "no replica leads, or its Lease cannot be read", logs)
-        elif not renewed:
+        if found is None:
+            yield unreadable(who)
+        elif found is Lead.NOBODY:
+            yield Finding(Level.BAD, who, "no replica leads", logs)
+        elif found is Lead.LEFT:
             yield Finding(Level.BAD, who, "its leader does not renew the Lease", logs)
         else:
             yield Finding(Level.GOOD, who, "leads")

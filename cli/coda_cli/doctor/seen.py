@@ -8,9 +8,9 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from coda.errors import CodaError
 from coda_cli.version.parts import Part, parts_of
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
@@ -28,6 +28,14 @@ _LOOK_EVERY_S: Final = 0.5
 Items = Sequence[Json] | None
 
 
+class Lead(Enum):
+    """What a Lease says of a part's leader."""
+
+    RENEWED = "renewed"
+    LEFT = "left"  # its holder does not renew it
+    NOBODY = "nobody"  # it is not there, or has no holder
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """A cluster at one moment. None: not readable; an empty list also where the API server does not know the kind."""
@@ -35,7 +43,7 @@ class Seen:
     server: str  # its address: kubectl may mean another cluster
     version: str  # of Kubernetes, as v1.36.3
     schema: Json | None  # of Coda's kinds; None: they are not installed
-    renewed: Mapping[str, bool | None]  # by Lease: whether its holder renews it; None: nobody holds it
+    leads: Mapping[str, Lead | None]  # by Lease
     nodes: Items
     daemon_sets: Items
     profiles: Items
@@ -72,14 +80,14 @@ async def look(client: Client) -> Seen:
         _one(client, f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/coda-operator"),
         parts_of(client),
     )
-    renewals = asyncio.gather(*(_is_renewed(client, name) for name in LEASES))
+    leads = asyncio.gather(*(lead(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
     leases, scheduler, secrets, operator, parts = await more
     return Seen(
         server=client.server,
         version=version,
         schema=await _schema(client),
-        renewed=dict(zip(LEASES, await renewals, strict=True)),
+        leads=dict(zip(LEASES, await leads, strict=True)),
         nodes=nodes,
         daemon_sets=daemon_sets,
         profiles=profiles,
@@ -158,17 +166,23 @@ async def _schema(client: Client) -> Json | None:
         return None
 
 
-async def _is_renewed(client: Client, name: str) -> bool | None:
-    """Whether the Lease changes: clocks of two machines are not compared."""
+async def lead(
+    client: Client, name: str, *, within_s: float = _RENEWED_WITHIN_S, every_s: float = _LOOK_EVERY_S
+) -> Lead | None:
+    """Return what the Lease of that name says, looking `every_s` for up to `within_s`; None if the user may not look.
+
+    Whether it changes tells: clocks of two machines are not compared. Raises a CodaError if nothing answers."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{name}"
-    try:
-        first = await client.get(path)
-        if not first["spec"].get("holderIdentity"):
-            return None
-        for _ in range(int(_RENEWED_WITHIN_S / _LOOK_EVERY_S)):
-            await asyncio.sleep(_LOOK_EVERY_S)
-            if (await client.get(path))["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]:
-                return True
-    except CodaError:
+    first = await _one(client, path)
+    if first is None:
         return None
-    return False
+    if not (first.get("spec") or {}).get("holderIdentity"):
+        return Lead.NOBODY
+    for _ in range(int(within_s / every_s)):
+        await asyncio.sleep(every_s)
+        now = await _one(client, path)
+        if now is None:
+            return None
+        if now.get("metadata", {}).get("resourceVersion") != first["metadata"]["resourceVersion"]:
+            return Lead.RENEWED if now else Lead.NOBODY
+    return Lead.LEFT

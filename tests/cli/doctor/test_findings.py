@@ -10,7 +10,7 @@ import yaml
 
 from coda_cli.doctor.finding import Level
 from coda_cli.doctor.findings import findings
-from coda_cli.doctor.seen import Seen
+from coda_cli.doctor.seen import Lead, Seen
 from coda_cli.version.parts import Part
 from coda_kube.certificates import new_authority, new_leaf
 from coda_kube.objects.json_types import Json
@@ -104,11 +104,12 @@ def configured(**changes: Any) -> Json:
     return {"data": {"scheduler.yaml": yaml.safe_dump(content)}}
 
 
+LEAD = {"coda-planner": Lead.RENEWED, "coda-operator": Lead.RENEWED}
 WELL = Seen(
     server="https://10.0.0.1:6443",
     version="v1.36.3",
     schema=schema(),
-    renewed={"coda-planner": True, "coda-operator": True},
+    leads=LEAD,
     nodes=[node("n1"), node("n2"), node("cpu", gpus=0, taints=())],
     daemon_sets=[daemon_set("plugin", {"key": "coda.scheduler/pool", "operator": "Exists"})],
     profiles=[{"metadata": {"name": name}, "status": {"lacks": []}} for name in ("n1", "n2")],
@@ -153,14 +154,19 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             id="older definitions",
         ),
         pytest.param(
-            {"renewed": {"coda-planner": None, "coda-operator": True}},
-            (Level.BAD, "planner", "no replica leads, or its Lease cannot be read"),
+            {"leads": LEAD | {"coda-planner": Lead.NOBODY}},
+            (Level.BAD, "planner", "no replica leads"),
             id="no planner",
         ),
         pytest.param(
-            {"renewed": {"coda-planner": True, "coda-operator": False}},
+            {"leads": LEAD | {"coda-operator": Lead.LEFT}},
             (Level.BAD, "operator", "its leader does not renew the Lease"),
             id="a stuck operator",
+        ),
+        pytest.param(
+            {"leads": LEAD | {"coda-planner": None}},
+            (Level.UNKNOWN, "planner", "you may not look"),
+            id="a hidden Lease",
         ),
         pytest.param({"refusing": []}, (Level.BAD, "policies", "none: users may forge what Coda writes"), id="open"),
         pytest.param(
@@ -288,7 +294,7 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
         server="https://10.0.0.1:6443",
         version="v1.30.0",
         schema=None,
-        renewed={},
+        leads=dict.fromkeys(LEAD, Lead.NOBODY),
         nodes=[],
         daemon_sets=None,
         profiles=None,

@@ -1,0 +1,58 @@
+"""What `coda doctor` reads, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from coda_cli.doctor.seen import Lead, lead
+from coda_kube.api.client import Client
+from coda_kube.api.credentials import Access
+from coda_kube.objects.json_types import Json
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-planner"
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[int], tuple[int, Json]]) -> AsyncIterator[Client]:
+    """A client whose server is asked for the planner's Lease; `answer` is told how often before."""
+    count = 0
+
+    async def on_get(_: web.Request) -> web.Response:
+        nonlocal count
+        status, body = answer(count)
+        count += 1
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_get(PATH, on_get)
+    async with TestServer(app, host="127.0.0.1") as server:
+        client = Client(Access(host=f"http://127.0.0.1:{server.port}"))
+        yield client
+        await client.close()
+
+
+def lease(version: int, holder: str = "coda-extender-0") -> tuple[int, Json]:
+    return 200, {"metadata": {"resourceVersion": str(version)}, "spec": {"holderIdentity": holder}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(lambda count: lease(count // 2), Lead.RENEWED, id="renewed"),
+        pytest.param(lambda _: lease(1), Lead.LEFT, id="left"),
+        pytest.param(lambda _: lease(1, ""), Lead.NOBODY, id="given back"),
+        pytest.param(lambda _: (404, {}), Lead.NOBODY, id="never there"),
+        pytest.param(lambda count: (404, {}) if count else lease(1), Lead.NOBODY, id="deleted"),
+        pytest.param(lambda _: (403, {"reason": "Forbidden"}), None, id="hidden"),
+    ],
+)
+async def test_a_lease_that_may_not_be_read_says_nothing_about_the_leader(
+    answer: Callable[[int], tuple[int, Json]], expected: Lead | None
+) -> None:
+    async with answering(answer) as client:
+        assert await lead(client, "coda-planner", within_s=0.1, every_s=0.01) is expected
