@@ -290,12 +290,12 @@ class Client:
                 await _raise_for(response)
                 answer: Json = await read_json(await response.read())
                 return answer
-        except ValueError as error:
-            raise Outage(f"{method} {path}: the answer is not JSON: {str(error)[:200]}") from error
         except aiohttp.SocketTimeoutError as error:
             raise TooSlow(f"{method} {path}: {str(error) or type(error).__name__}") from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:  # a wrong certificate is a ValueError, too
             raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
+        except ValueError as error:
+            raise Outage(f"{method} {path}: the answer is not JSON: {str(error)[:200]}") from error
         except RuntimeError as error:
             if not _is_descriptor_clash(error):
                 raise

@@ -7,12 +7,15 @@ certificates within the file) the `kubernetes` package is imported. It takes 10 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +28,9 @@ TOKEN_S: Final = 60.0
 """A token from a file is used this long before it is read again. As in the `kubernetes` package; the kubelet renews it
 hourly."""
 
+RENEW_EARLY_S: Final = 10.0
+"""A token of a program counts as ended so long before it ends: a request may wait for a connection. Our choice."""
+
 MOST_CONNECTIONS: Final = 100
 LINE_BYTES: Final = 1 << 23
 """A watch event may be as large as an object: etcd's limit is 1.5 MiB, but the server writes `<` as six bytes. aiohttp
@@ -36,26 +42,53 @@ _PLAIN_CLUSTER: Final = {"server", "certificate-authority", "insecure-skip-tls-v
 _PLAIN_USER: Final = {"token", "tokenFile", "client-certificate", "client-key"}
 
 
+class ProgramLogin:
+    """The program of a kubeconfig that gives tokens. They end, so it is asked again."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader  # of the package; it has run the program once
+        self._one_at_a_time = asyncio.Lock()
+
+    async def authorization(self, *, refused: str | None = None) -> str:
+        """Return `Bearer ...` that has not ended, and another one than `refused`, if the program gives one."""
+        async with self._one_at_a_time:
+            if self._has_ended() or self._loader.token == refused:
+                vars(self._loader).pop("exec_plugin_expiry", None)  # as long as it lies ahead, the package runs nothing
+                await self._loader.load_from_exec_plugin()
+            token: str = self._loader.token
+            return token
+
+    def _has_ended(self) -> bool:
+        ends = getattr(self._loader, "exec_plugin_expiry", None)
+        return ends is not None and (ends - datetime.now(UTC)).total_seconds() < RENEW_EARLY_S
+
+
 @dataclass(slots=True, kw_only=True)
 class Access:
     """A server and an identity. The names are those of the Configuration of the `kubernetes` package, which may be used
-    instead. `key_file`: the key of the certificate, unless `cert_file` has both."""
+    instead. `key_file`: the key of the certificate, unless `cert_file` has both. `tls_server_name`: the name that the
+    server's certificate has, if not that of `host`."""
 
     host: str
     ssl_ca_cert: str | None = None
     verify_ssl: bool = True
+    tls_server_name: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
     proxy: str | None = None
+    scheme: str = "Bearer"
     token: str = ""
     token_file: Path | None = None
+    login: ProgramLogin | None = None
     _read_at_s: float = field(default=float("-inf"))
 
     async def get_api_key_with_prefix(self, _identifier: str) -> str | None:
         """Return `Bearer ...`; None without a token. Raises OSError if its file cannot be read."""
+        if self.login is not None:
+            return await self.login.authorization()
         if self.token_file is not None and time.monotonic() - self._read_at_s >= TOKEN_S:
             self.token, self._read_at_s = self.token_file.read_text().strip(), time.monotonic()
-        return f"Bearer {self.token}" if self.token else None
+        return f"{self.scheme} {self.token}" if self.token else None
 
 
 def new_session(
@@ -74,8 +107,32 @@ def new_session(
     connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, ssl=_context(configuration), socket_factory=open_socket)
     # With trust_env, the environment and ~/.netrc are read for every request: a fifth of the cost of a busy client.
     return aiohttp.ClientSession(
-        connector=connector, trust_env=False, proxy=configuration.proxy, read_bufsize=LINE_BYTES, **options
+        connector=connector,
+        trust_env=False,
+        proxy=configuration.proxy,
+        read_bufsize=LINE_BYTES,
+        middlewares=_middlewares(configuration.tls_server_name, getattr(configuration, "login", None)),
+        **options,
     )
+
+
+def _middlewares(server_name: str | None, login: ProgramLogin | None) -> tuple[aiohttp.ClientMiddlewareType, ...]:
+    """What few clients need, of every request. No daemon pays for it, and sessions of other libraries have it too."""
+
+    async def send(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        request.server_hostname = server_name
+        response = await handler(request)
+        if login is None or response.status != HTTPStatus.UNAUTHORIZED:
+            return response
+        shown = request.headers.get("Authorization")
+        another = await login.authorization(refused=shown)
+        if another == shown:
+            return response
+        response.release()
+        request.headers["Authorization"] = another
+        return await handler(request)
+
+    return (send,) if server_name or login else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +145,10 @@ class Context:
     namespace: str
 
 
-async def find_access(kubeconfig: str | None) -> Any:
-    """Return an Access, or a Configuration where the package is needed. From `kubeconfig`, else the pod's service
-    account, else the user's kubeconfig. Raises InvalidInput."""
+async def find_access(kubeconfig: str | None) -> Access:
+    """Return how to reach the cluster: from `kubeconfig`, else the pod's service account, else the user's kubeconfig.
+
+    Raises InvalidInput."""
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_service_account(os.environ, SERVICE_ACCOUNT)
     where = kubeconfig or os.environ.get("KUBECONFIG") or _KUBECONFIG
@@ -215,7 +273,7 @@ def _plain(context: Context) -> Access | None:
     )
 
 
-async def _by_package(context: Context, where: str) -> Any:
+async def _by_package(context: Context, where: str) -> Access:
     from kubernetes.aio import client, config
 
     broken = (LookupError, TypeError, ValueError, AttributeError)  # the package checks little
@@ -228,12 +286,24 @@ async def _by_package(context: Context, where: str) -> Any:
         "users": [{"name": name, "user": dict(context.user)}],
     }
     try:
-        await config.load_kube_config_from_dict(chosen, client_configuration=configuration)
+        loader = await config.load_kube_config_from_dict(chosen, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise InvalidInput(f"no cluster to talk to: {where}: {error}") from error
     except broken as error:
         raise InvalidInput(f"no cluster to talk to: {where} is no kubeconfig: {error}") from error
-    return configuration
+    scheme, _, token = (configuration.api_key.get("BearerToken") or "").partition(" ")
+    return Access(
+        host=configuration.host,
+        ssl_ca_cert=configuration.ssl_ca_cert,
+        verify_ssl=configuration.verify_ssl,
+        tls_server_name=configuration.tls_server_name,
+        cert_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        proxy=configuration.proxy,
+        scheme=scheme,
+        token=token,
+        login=ProgramLogin(loader) if token and "exec" in context.user else None,
+    )
 
 
 def _context(configuration: Any) -> ssl.SSLContext | bool:
@@ -245,6 +315,5 @@ def _context(configuration: Any) -> ssl.SSLContext | bool:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if getattr(configuration, "disable_strict_ssl_verification", False):
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13 sets it: EKS's authorities fail, and kubectl asks not
     return context
