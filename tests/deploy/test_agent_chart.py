@@ -99,6 +99,19 @@ def test_it_may_write_into_volumes_of_pods_only_where_it_is_to_tell_jobs_that_th
     assert "pods" not in {volume["name"] for volume in pod_spec(helm, "agent.stopNotices=true")["volumes"]}
 
 
+def test_where_no_runtime_brings_nvml_it_comes_from_the_nodes_folder(helm: Helm) -> None:
+    assert "LD_LIBRARY_PATH" not in environ(helm)
+    assert "driver" not in {volume["name"] for volume in pod_spec(helm)["volumes"]}
+    spec = pod_spec(helm, "agent.driverPath=/home/kubernetes/bin/nvidia")
+    (container,) = spec["containers"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "driver")
+    assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
+    assert {"name": "LD_LIBRARY_PATH", "value": f"{mount['mountPath']}/lib64"} in container["env"]
+    volume = {"name": "driver", "hostPath": {"path": "/home/kubernetes/bin/nvidia", "type": "DirectoryOrCreate"}}
+    assert volume in spec["volumes"]  # also on nodes without GPUs, where an agent runs too
+    assert "/agent/driverPath" in helm.refusal("agent.driverPath=bin")
+
+
 def test_privileges_are_a_value(helm: Helm) -> None:
     (container,) = pod_spec(helm, "agent.securityContext.privileged=true")["containers"]
     assert container["securityContext"]["privileged"] is True

@@ -25,7 +25,7 @@ _LACKS: Final = {
     "another program": "one program alone should use resctrl: see docs/decisions/0018",
     "hardware has no": "nothing: these nodes limit cores, and no memory bandwidth",
     "resctrl": "mount it on the node: mount -t resctrl resctrl /sys/fs/resctrl (Intel RDT, AMD QoS)",
-    "NVML": "install the driver, or set agent.securityContext.privileged=true (docs/installing.md)",
+    "NVML": "install the driver and NVIDIA's container runtime, or set agent.driverPath (docs/installing.md)",
     "driver": "look at nvidia-smi on the node: its driver answers nothing",
 }
 """What to do, by a word of what agents report; the first that fits."""

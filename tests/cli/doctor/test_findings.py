@@ -311,6 +311,14 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
     assert all(one.fix for one in findings(ill) if one.level is Level.BAD)
 
 
+def test_an_agent_without_nvml_is_helped_by_what_brings_nvml() -> None:
+    """Privileges bring device files, and no library."""
+    lacks = ["no NVML: NVML Shared Library Not Found"]
+    profiles = [{"metadata": {"name": name}, "status": {"lacks": lacks}} for name in ("n1", "n2")]
+    (found,) = [one for one in findings(replace(WELL, profiles=profiles)) if one.level is not Level.GOOD]
+    assert "NVIDIA's container runtime, or set agent.driverPath" in found.fix
+
+
 @pytest.mark.parametrize(
     ("by_cert_manager", "asked"), [(False, "logs deploy/coda-operator"), (True, "describe certificates")]
 )
