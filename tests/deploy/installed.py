@@ -66,7 +66,10 @@ class Installed:
 
         `source`: another chart; `path`: where Python finds its programs."""
         sets = [word for value in values for word in ("--set", value)]
-        await self.run_helm("install", "coda", str(source or chart()), *sets)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.run_helm("install", "coda", str(source or chart()), *sets))
+            if source is None or has_hook(source):
+                tasks.create_task(run_hook(self.cluster, self.admin, "definitions"))
         await self._run_new_pods(path)
 
     async def upgrade(self, *values: str) -> str:
@@ -159,6 +162,12 @@ class Installed:
         """Kill every process."""
         for pod in self.running:
             pod.process.end_at_once()
+
+
+def has_hook(source: Path) -> bool:
+    """Whether this chart brings definitions up to date before an installation, too."""
+    file = source / "templates" / "definitions.yaml"
+    return file.exists() and "pre-install" in file.read_text()
 
 
 async def take_away_what_the_chart_brings(admin: Client) -> None:

@@ -86,7 +86,8 @@ async def run_hook(cluster: LocalCluster, admin: Client, part: str) -> str:
     found: list[Json] = []
 
     def is_bound(by_key: Mapping[str, Json]) -> bool:
-        found[:] = [pod for pod in by_key.values() if pod["spec"].get("nodeName")]
+        living = [pod for pod in by_key.values() if "deletionTimestamp" not in pod["metadata"]]
+        found[:] = [pod for pod in living if pod["spec"].get("nodeName")]
         return bool(found)
 
     async with asyncio.timeout(60):

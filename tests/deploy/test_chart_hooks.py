@@ -22,6 +22,16 @@ def test_the_upgrade_applies_the_definitions_of_the_repository(helm: Helm) -> No
     assert len(json.dumps(data)) < 1 << 20, "a ConfigMap holds at most 1 MiB"
 
 
+def test_definitions_come_before_a_first_installation_too(helm: Helm) -> None:
+    """An uninstallation leaves them, and Helm installs none over them: a newer Coda would wait for its fields."""
+    ours = [item for item in helm.render() if item["metadata"]["name"] == "coda-definitions"]
+    notes = {item["kind"]: item["metadata"]["annotations"] for item in ours}
+    assert {each["helm.sh/hook"] for each in notes.values()} == {"pre-install,pre-upgrade"}
+    needed = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap"}
+    assert notes.keys() == needed | {"Job"}
+    assert all(int(notes[kind]["helm.sh/hook-weight"]) < int(notes["Job"]["helm.sh/hook-weight"]) for kind in needed)
+
+
 def test_hooks_run_only_where_they_are_wanted(helm: Helm) -> None:
     def hooks(*values: str) -> set[str]:
         items = helm.render(*values)

@@ -30,7 +30,7 @@ from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.golden import compare_with_golden
 from tests.deploy.granted import HOOKS, RBAC, account_of, accounts_of_hook, applied, own
 from tests.deploy.installed import COLLECTIONS, forward, take_away_what_the_chart_brings
-from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, complaints_of, run_pods
+from tests.deploy.pods_as_processes import PODS, ROOT, RunningPod, complaints_of, run_hook, run_pods
 from tests.deploy.renewal import TAKEN_UP, ask_anew, renew_certificate
 from tests.e2e.jobs import events_of, job_json, submit, wait_for_pending, wait_for_phase, wait_gone
 
@@ -85,7 +85,8 @@ async def installation(helm: Helm) -> AsyncIterator[Installation]:
             warned=await plan_beside(cluster, helm, tolerant_pod()),
         )
         # --wait: the cluster's own scheduler places the pods, and their simulated kubelets report them ready.
-        made.run_helm("install", "coda", str(chart()), "--wait", *TWO_OPERATORS)
+        installing = asyncio.to_thread(made.run_helm, "install", "coda", str(chart()), "--wait", *TWO_OPERATORS)
+        await asyncio.gather(installing, run_hook(cluster, admin, "definitions"))
         await cluster.kill("kube-scheduler")  # from here on Coda's own is the only one
         with contextlib.ExitStack() as processes_of_pods:
             processes_of_pods.callback(forward(cluster).end_at_once)

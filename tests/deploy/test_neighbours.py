@@ -113,7 +113,7 @@ async def test_the_definitions_of_the_prometheus_operator_take_what_the_chart_ma
     """The API server checks each field by them, and keeps all that it checked."""
     admin = installed.admin
     await define(admin, PROMETHEUS_OPERATOR)
-    await installed.run_helm("install", "coda", *words_for_helm())
+    await installed.run_helm("install", "coda", "--no-hooks", *words_for_helm())
     rendered = installed.helm.render(*VALUES)
     for kind, plural in (("PodMonitor", "podmonitors"), ("PrometheusRule", "prometheusrules")):
         stored = await admin.get(f"/apis/monitoring.coreos.com/v1/namespaces/{NAMESPACE}/{plural}/coda")

@@ -17,7 +17,10 @@ import pytest_asyncio
 from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path
 from coda_lab import install
+from coda_lab.experiments.chaos.happenings import older
+from coda_lab.host.paths import crds
 from coda_lab.spec import ClusterSpec
+from coda_operator.definitions import fields_of
 from coda_operator.uninstall.removal import uninstall
 from coda_operator.uninstall.settings import Settings
 from tests.deploy.charts import NAMESPACE, Helm, Json
@@ -28,6 +31,7 @@ from tests.e2e.jobs import job_json, pods_of, submit, wait_for_pending, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
+DEFINITION = "trainingjobs.coda.scheduler"
 FOREIGN = "web"
 FOREIGN_PODS, FOREIGN_JOBS = 200, 20
 POOL = tuple(f"node-{number:04}" for number in range(4))
@@ -193,7 +197,12 @@ async def test_a_later_installation_takes_the_jobs_up_again(
     for node in POOL:
         taint = {"key": "coda.scheduler/pool", "value": "true", "effect": "NoSchedule"}
         await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
+    whole = {item["metadata"]["name"]: item for item in install.objects_in(crds())}[DEFINITION]
+    path = f"{COLLECTIONS['CustomResourceDefinition']}/{DEFINITION}"
+    await install.apply_all(admin, [older(whole)])  # as an earlier version left it behind
+    assert fields_of(await admin.get(path)) < fields_of(whole)
     await installed.install("uninstall.jobs=end")  # one operator, with SQLite on a volume: the defaults
+    assert fields_of(await admin.get(path)) == fields_of(whole)
     await wait_for_pending(user, "default/queued", "InsufficientGPUs")
     job = await wait_for_phase(user, "default/running", "Running")
     assert (job["status"]["attempt"], job["status"].get("failures") or 0) == (1, 0)
