@@ -1,4 +1,6 @@
-"""`python -m coda_operator.definitions`: brings the CustomResourceDefinitions up to date, the chart's pre-upgrade hook.
+"""`python -m coda_operator.definitions`: brings the CustomResourceDefinitions up to date.
+
+It is the chart's hook before each installation and upgrade.
 
 Helm installs the definitions of a chart and never upgrades them. A definition with fewer fields than the one in the
 cluster is left out: it is an older chart's, and objects would lose those fields.
