@@ -54,6 +54,12 @@ static int share_of(const struct pace *p) {
   return until && now_ns() >= until ? atomic_load(&p->share_after) : atomic_load(&p->share);
 }
 
+/* Also while at full speed, if that ends by itself: then only launches that look at the clock notice. */
+static int is_ever_paced(const struct pace *p) {
+  return atomic_load(&p->share) < CODA_FULL_SHARE ||
+         (atomic_load(&p->until_ns) && atomic_load(&p->share_after) < CODA_FULL_SHARE);
+}
+
 /* True once all work on the stream is done; false if that takes too long: a kernel may wait for one that is launched
    later, even by this thread, and then we must not. The runtime remembers NOT_READY, which nobody else may see. */
 static int is_done(const struct runtime *r, void *stream, uint64_t patience_ns) {
@@ -152,7 +158,11 @@ void pace(const struct runtime *r, void *stream) {
   if (device < 0 || device >= CODA_DEVICES) return;
   struct pace *p = &paces[device];
   int share = share_of(p);
-  if (share >= CODA_FULL_SHARE || !r->cudaStreamQuery || !r->cudaGetLastError || !r->cudaPeekAtLastError) return;
+  if (share >= CODA_FULL_SHARE) { /* its hold may end by itself */
+    atomic_store_explicit(&p->begins, 1, memory_order_relaxed);
+    return;
+  }
+  if (!r->cudaStreamQuery || !r->cudaGetLastError || !r->cudaPeekAtLastError) return;
   if (r->cudaPeekAtLastError() != SUCCESS) return; /* something failed already: the program is to find it */
   if (!r->cudaStreamIsCapturing) return;
   if (r->cudaStreamIsCapturing(stream, &capturing) != SUCCESS) { /* the legacy stream, beside a capture */
@@ -184,7 +194,7 @@ EXPORTED void coda_pace(int device, int share, int launch_count, uint64_t chunk_
       atomic_store(&p->chunk_ns, chunk_ns ? chunk_ns : SLICE_NS);
       atomic_store(&p->until_ns, hold_ns ? now_ns() + hold_ns : 0);
     }
-    paced += atomic_load(&paces[i].share) < CODA_FULL_SHARE;
+    paced += is_ever_paced(&paces[i]);
   }
   atomic_store(&paced_devices, paced);
 }

@@ -234,6 +234,22 @@ static void suspended(void) {
   CHECK(seconds() - began > 0.25 && seconds() - began < 5);
 }
 
+/* Full speed that nobody renews ends, though no launch was paced until then. */
+static void held(void) {
+  coda_pace(0, 1000, 1, 0, 300000000, 50);
+  CHECK(stat(0, CODA_SHARE_NOW) == 1000);
+  for (int i = 0; i < 20; i++) kernel();
+  CHECK(stat(0, CODA_IDLE_NS) == 0);
+  nanosleep(&(struct timespec){0, 350000000}, NULL);
+  CHECK(stat(0, CODA_SHARE_NOW) == 50);
+  for (int i = 0; i < 20; i++) kernel();
+  CHECK(stat(0, CODA_IDLE_NS) > 0);
+  coda_pace(0, 1000, 1, 0, 0, 50); /* for ever: alone, or guaranteed */
+  uint64_t before = stat(0, CODA_IDLE_NS);
+  for (int i = 0; i < 20; i++) kernel();
+  CHECK(stat(0, CODA_IDLE_NS) == before);
+}
+
 static void forked(void) {
   void *a;
   coda_limit(0, 10 * MIB, 10 * MIB);
@@ -265,6 +281,7 @@ int main(int count, char **words) {
   else if (!strcmp(what, "random")) random_requests();
   else if (!strcmp(what, "threads")) threads();
   else if (!strcmp(what, "suspended")) suspended();
+  else if (!strcmp(what, "held")) held();
   else if (!strcmp(what, "forked")) forked();
   else if (!strcmp(what, "host_exhausted")) host_exhausted();
   else if (!strcmp(what, "capture")) capture();

@@ -2,8 +2,9 @@
 
    `pacing PROGRAM BUSY EVENT...` says how fast the program runs in each segment, in mini-batches per second. BUSY is the
    part of the time in which a neighbour runs and halves the GPU's speed, in thousandths. An event is SHARE:SECONDS (a
-   segment at that share; `-` before it: nothing is said of it), `slower` (all kernels take three times as long from
-   now on) or `stall` (the host does nothing for 60 s, with an idle GPU). */
+   segment at that share; `-` before it: nothing is said of it), SHARE:SECONDS:MORE (after these seconds nobody renews
+   the order, and MORE at 5 % are a segment, too), `slower` (all kernels take three times as long from now on) or
+   `stall` (the host does nothing for 60 s, with an idle GPU). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,15 +135,17 @@ int main(int count, char **words) {
   now_s = 1, busy = atof(words[2]) / 1000;
   choose_costs();
   for (int i = 3; i < count; i++) {
-    double seconds = 0;
+    double seconds = 0, more = 0;
     int hidden = words[i][0] == '-', share = 0;
     if (!strcmp(words[i], "slower")) times_dear = 3;
     else if (!strcmp(words[i], "stall")) now_s += 60;
-    else if (sscanf(words[i] + hidden, "%d:%lf", &share, &seconds) != 2) return fprintf(stderr, "%s?\n", words[i]), 2;
+    else if (sscanf(words[i] + hidden, "%d:%lf:%lf", &share, &seconds, &more) < 2)
+      return fprintf(stderr, "%s?\n", words[i]), 2;
     if (seconds == 0) continue;
-    coda_pace(0, share, 0, 5000000, 0, 1000);
+    coda_pace(0, share, 0, 5000000, more > 0 ? (uint64_t)(1e9 * seconds) : 0, more > 0 ? 50 : 1000);
     double speed = run_for(seconds);
     if (!hidden) printf("%.6f\n", speed);
+    if (more > 0) printf("%.6f\n", run_for(more));
   }
   return 0;
 }

@@ -15,7 +15,7 @@ from coda_lab.programs.gpu_library import PROCESSORS, build, ensure, source_fold
 from tests.lengths import LONG
 
 HARNESS = Path(__file__).with_name("harness.c")
-CHECKS = ("limits", "devices", "random", "threads", "suspended", "forked", "capture")
+CHECKS = ("limits", "devices", "random", "threads", "suspended", "held", "forked", "capture")
 SANITIZERS = ("address,undefined", "thread")
 
 

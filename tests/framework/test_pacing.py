@@ -68,6 +68,14 @@ def test_a_minute_at_full_speed_is_not_paid_for(model: Model, program: str) -> N
 
 
 @pytest.mark.parametrize("program", STEADY)
+def test_full_speed_that_nobody_renews_ends(model: Model, program: str) -> None:
+    """At the floor, and the time before it is not paid for."""
+    full, after = model.speeds(program, "-200:30", "1000:60:20")
+    assert full > 0.9
+    assert 0.02 < after < 0.12
+
+
+@pytest.mark.parametrize("program", STEADY)
 def test_kernels_that_become_slower_are_soon_charged_for(model: Model, program: str) -> None:
     """A job whose batches grow. Charged by its cheapest launch, "spread" got 75 % of its speed alone for good."""
     later = model.speeds(program, "-300:60", "slower", "-300:20", "300:60")[0]

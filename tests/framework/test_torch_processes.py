@@ -80,6 +80,22 @@ def test_a_suspended_job_goes_on_once_the_coordinator_is_dead(node: SharedNode) 
     assert job.process.poll() is None
 
 
+def test_a_job_at_full_speed_slows_down_once_the_coordinator_is_dead(node: SharedNode) -> None:
+    """Its neighbour had left the GPU idle. Nobody sees any more when it comes back."""
+    with Boss(node.socket) as boss:
+        node.start("train.py", 600, 5, 0, pod="o")
+        boss.until(lambda said: said["type"] == "steps" and said["count"] > 5)
+        boss.order(share=1000, hold_s=2)
+        assert idle_ms(boss.until(lambda said: said["type"] == "steps" and said["count"] > 100)) == 0
+        boss.close()
+    time.sleep(3)  # what is waited for is a time: the hold
+    with Boss(node.socket) as boss:
+        assert idle_ms(boss.until(lambda said: said["type"] == "steps" and idle_ms(said) > 0)) > 0
+        boss.order(share=1000, hold_s=60)
+        first = boss.until(lambda said: said["type"] == "steps")["count"]
+        assert boss.until(lambda said: said["type"] == "steps" and said["count"] > first + 100)
+
+
 def test_without_a_coordinator_a_job_gives_way_to_whoever_comes(node: SharedNode) -> None:
     """Alone on its GPU it was told to go on for ever. A job of another pod comes while nobody is there to say so."""
     with Boss(node.socket) as boss:

@@ -191,7 +191,7 @@ class Job:
         return min(shares)
 
     def _is_paced(self) -> bool:
-        return any(order.share < FULL_SHARE for order in self._orders.values())
+        return self._share() < FULL_SHARE
 
     # In the listener's thread.
 
