@@ -156,6 +156,7 @@ def _after_a_gap(state: SocketState, now_s: float, config: ContentionConfig) -> 
         state,
         votes=(),
         calm_since_s=None,
+        deserted_since_s=None,
         blind_since_s=_past(state.blind_since_s, now_s),
         throttled_at_s=_past(state.throttled_at_s, now_s),
         released_at_s=_past(state.released_at_s, now_s),

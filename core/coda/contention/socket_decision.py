@@ -34,6 +34,8 @@ def decide_socket(window: SocketWindow, state: SocketState, throttles: tuple[Thr
         return continue_trial(window, state, throttles)
     if state.probation is not None:
         return watch_probation(window, state, throttles)
+    if _is_deserted(window, state):  # whoever else gains from them shows it by a trial of its own, at once
+        return lift_all(window, replace(state, retry_at_s=None), throttles, ThrottleReason.NO_VICTIM)
     joined = _trial_to_join(window, state)
     jobs = joined.jobs if joined else _jobs_to_try_for(window, state)
     begun = begin_trial(window, state, throttles, jobs, joined.before if joined else None) if jobs else None
@@ -54,6 +56,7 @@ def _next_state(window: SocketWindow, state: SocketState) -> SocketState:
         state,
         votes=(*state.votes, vote)[-window.config.windows :],
         calm_since_s=calm_since_s,
+        deserted_since_s=_started(state.deserted_since_s, window) if _helps_nobody_here(window, state) else None,
         blind_since_s=_started(state.blind_since_s, window) if window.is_blind else None,
         disturbed_at_s=window.now_s if vote or state.trial or state.probation else state.disturbed_at_s,
         reentries=0 if calm_s >= LONGEST_HOLD_S else state.reentries,
@@ -76,6 +79,19 @@ def _jobs_to_try_for(window: SocketWindow, state: SocketState) -> tuple[str, ...
         return ()
     slowed = window.lastingly_slowed_jobs if sum(state.votes) >= window.config.votes else ()
     return _not_judged_elsewhere(slowed, window) or _not_judged_elsewhere(window.unknown_jobs, window)
+
+
+def _helps_nobody_here(window: SocketWindow, state: SocketState) -> bool:
+    return state.hold is not None and {job.job for job in window.jobs}.isdisjoint(state.hold.jobs)
+
+
+def _is_deserted(window: SocketWindow, state: SocketState) -> bool:
+    """True if every job that the throttles helped has ended, or works elsewhere, for as long as calm must last.
+
+    A check would never be due: nobody is left whose fall would show. One window proves nothing, because a job is on the
+    sockets that have its traffic."""
+    since_s = state.deserted_since_s
+    return since_s is not None and window.now_s - since_s >= window.config.release_hold_s
 
 
 def _is_check_due(window: SocketWindow, state: SocketState) -> bool:

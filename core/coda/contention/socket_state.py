@@ -52,6 +52,7 @@ class SocketState:
     throttled_at_s: float | None = None
     released_at_s: float | None = None
     calm_since_s: float | None = None  # little bandwidth is used, or there is no training job
+    deserted_since_s: float | None = None  # none of the jobs that throttles helped is there
     blind_since_s: float | None = None
     disturbed_at_s: float | None = None  # the last window with contention, or with a limit that moved
     stepped_at_s: float | None = None  # the last window near the peak in which the cores of a job had changed

@@ -169,6 +169,31 @@ def test_nothing_stays_throttled_for_a_job_that_ended(hardware: Hardware) -> Non
     assert node.actions[-1][1].reason is ThrottleReason.NO_VICTIM
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.5])
+def test_throttles_for_a_job_that_ended_stay_only_if_another_one_gains(loss: float) -> None:
+    node = Node(loads=(HOG,), victims=(Victim(job="a/train", until_s=300), Victim(job="b/train", loss=loss))).run(1500)
+    lifted = [at_s for at_s, action in node.actions if action.reason is ThrottleReason.NO_VICTIM]
+    assert (lifted, bool(node.state.throttles)) == (([], True) if loss else ([360], False))
+
+
+def test_a_job_that_came_to_throttles_of_another_gets_its_own_once_these_are_lifted() -> None:
+    node = Node(loads=(HOG,), victims=(Victim(job="a/train", until_s=300, gb_per_s=5),)).run(150)
+    node.victims = (*node.victims, Victim(job="b/train", gb_per_s=5))
+    node.run(300)
+    lifted_s = next(at_s for at_s, action in node.actions if action.reason is ThrottleReason.NO_VICTIM)
+    again_s, again = next((at_s, action) for at_s, action in node.actions if at_s > lifted_s)
+    assert again.jobs == ("b/train",)
+    assert again_s - lifted_s <= 5
+    assert node.state.throttles
+
+
+def test_a_helped_job_that_is_not_seen_for_some_windows_keeps_its_throttles() -> None:
+    """As one whose traffic on this socket could not be measured."""
+    node = Node(loads=(HOG,), victims=(Victim(job="a/train", until_s=300), Victim(job="b/train", loss=0.0))).run(350)
+    node.victims = (Victim(job="a/train"), Victim(job="b/train", loss=0.0))
+    assert ThrottleReason.NO_VICTIM not in {action.reason for _at_s, action in node.run(300).actions}
+
+
 def test_without_sensors_nothing_is_done_and_throttles_end_after_their_lease() -> None:
     never = Node(loads=(HOG,), blind=lambda now_s: now_s >= ONSET_S).run(300)
     assert never.actions == []

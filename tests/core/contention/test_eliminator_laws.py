@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.contention import EliminatorState, Hardware, Means, Protection, ThrottleReason, Window, observe
+from coda.contention.socket_state import slowed_names
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 from tests.core.contention.contention_world import AMD, AMD_UNIT, INTEL, NO_MBA, Load, Node, Victim
 
@@ -84,6 +85,19 @@ def test_every_throttle_is_released_soon_after_its_cause_has_ended(node: Node) -
     node.run(1 + 240)
     assert node.is_untouched
     assert not in_force or node.times(since_s=400)[0] <= 475
+
+
+@law
+@given(nodes(), st.integers(ONSET_S + 10, 250))
+def test_no_throttle_outlives_the_jobs_that_it_helped(node: Node, end_s: int) -> None:
+    """Whoever else is on their socket. A trial may be under way when they end."""
+    node.victims = tuple(replace(one, until_s=end_s if i == 0 else one.until_s) for i, one in enumerate(node.victims))
+    here = {victim.job for victim in node.victims[1:]}
+    node.run(end_s + node.config.release_hold_s + node.config.trial_s + node.config.windows)
+    for _ in range(100):
+        for socket in node.run(1).state.sockets:
+            held = any(throttle.socket == socket.socket for throttle in node.state.throttles)
+            assert not held or here.intersection(slowed_names(socket))
 
 
 @law
