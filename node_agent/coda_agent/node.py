@@ -187,7 +187,9 @@ class Node:
     @property
     def lacks(self) -> tuple[str, ...]:
         """A sentence for each thing about memory bandwidth that cannot be done or measured here."""
-        return (*self.abilities.lacks, *(() if self._pod_groups is None else self._pod_groups.lacks))
+        of_pods = () if self._pod_groups is None else self._pod_groups.lacks
+        of_counters = () if self.sensor.meter is None else self.sensor.meter.lacks
+        return (*self.abilities.lacks, *of_pods, *of_counters)
 
     def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as

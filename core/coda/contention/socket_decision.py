@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from coda.contention.release import LONGEST_HOLD_S, lift_all, release_calm
 from coda.contention.socket_state import SocketDecision, SocketState, SocketWindow, Trial
-from coda.contention.throttles import Throttle, ThrottleReason, predicted_rebound, settled_throttle
+from coda.contention.throttles import Throttle, ThrottleReason, is_measured, predicted_rebound, settled_throttle
 from coda.contention.trial import begin_probation, begin_trial, continue_trial, watch_probation
 
 
@@ -146,7 +146,8 @@ def _with_window(throttle: Throttle, window: SocketWindow, acted_at_s: float | N
     """Return `throttle` with what this window says of it: what it settled to, and since when its release fits."""
     if throttle.socket != window.socket or _since(acted_at_s, window) < window.config.settle_s:
         return throttle
-    if throttle.settled_bytes_per_s is None and window.share is not None:
+    is_known = window.share is not None and is_measured(throttle, window.pods)
+    if throttle.settled_bytes_per_s is None and is_known:
         throttle = settled_throttle(throttle, window.pods)
     fits = window.is_calm and predicted_rebound(throttle, window.pods) <= window.headroom
     return replace(throttle, fits_since_s=_started(throttle.fits_since_s, window) if fits else None)

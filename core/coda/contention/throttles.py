@@ -42,7 +42,7 @@ class PodSample:
     """A pod without GPUs, as seen in one window."""
 
     uid: str
-    bytes_per_s: Mapping[int, float]  # memory bandwidth by socket
+    bytes_per_s: Mapping[int, float]  # memory bandwidth by socket; a socket that is not there: not measured
     cores: float = 1.0  # its limit, or what it uses if it has none
     least_cores: float = 1.0  # floor: 1, or its request if that must stay
     protections: frozenset[Protection] = frozenset()
@@ -139,6 +139,11 @@ def bandwidth_of(throttle: Throttle, pods: Mapping[str, PodSample]) -> float:
     return sum(pods[uid].bytes_per_s.get(throttle.socket, 0.0) for uid in throttle.pods if uid in pods)
 
 
+def is_measured(throttle: Throttle, pods: Mapping[str, PodSample]) -> bool:
+    """True if the bandwidth of all its pods that are there is known in its socket."""
+    return all(throttle.socket in pods[uid].bytes_per_s for uid in throttle.pods if uid in pods)
+
+
 def next_steps_down(
     throttles: Sequence[Throttle], socket: int, pods: Mapping[str, PodSample], hardware: Hardware, *, negligible: float
 ) -> tuple[Throttle, ...]:
@@ -178,17 +183,20 @@ def settled_throttle(throttle: Throttle, pods: Mapping[str, PodSample]) -> Throt
 
 
 def is_still_limited(throttle: Throttle, pods: Mapping[str, PodSample]) -> bool:
-    """True if its pods still want more than they get: they use at least half of what they used when it settled."""
-    return throttle.settled_bytes_per_s is None or bandwidth_of(throttle, pods) >= 0.5 * _held_to(throttle)
+    """True if its pods still want more than they get: they use at least half of what they used when it settled.
+
+    Not settled yet, or not measured now: true."""
+    is_known = throttle.settled_bytes_per_s is not None and is_measured(throttle, pods)
+    return not is_known or bandwidth_of(throttle, pods) >= 0.5 * _held_to(throttle)
 
 
 def predicted_rebound(throttle: Throttle, pods: Mapping[str, PodSample]) -> float:
     """Return the bandwidth, bytes/s, that the release of one step is predicted to add, >= 0.
 
     Pods that use as much as when the throttle settled go back to what they used before its last step; pods that use
-    less go back to proportionally less. Not settled yet: all of it."""
+    less go back to proportionally less. Not settled yet, or not measured now: all of it."""
     now, before = bandwidth_of(throttle, pods), throttle.stages[-1].bytes_per_s
-    if throttle.settled_bytes_per_s is None:
+    if throttle.settled_bytes_per_s is None or not is_measured(throttle, pods):
         return max(0.0, before - now)
     held_to = _held_to(throttle)
     return max(0.0, before * min(1.0, now / held_to) - now) if held_to else 0.0

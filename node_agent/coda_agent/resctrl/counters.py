@@ -2,12 +2,16 @@
 
 Counters only grow. A counter that shows a word, cannot be read, falls, or grows faster than any hardware has no sample
 in this window; this never means 0. A domain's total is a sum of differences, one for each group. So it stays known
-where groups come and go, without the last bytes of a group that is gone. Source: `resctrl.rst`, and `mon_event_count`
-in `fs/resctrl/monitor.c` for the sum in a control group's counter."""
+where groups come and go, without the last bytes of a group that is gone.
+
+AMD without assignable counters counts some groups at a time, those that move something. A pod that sleeps, or never
+works on a domain, is "Unavailable" there for hours. So the total is that of all others, and only the change costs a
+sample. Source: `resctrl.rst`, and `mon_event_count` in `fs/resctrl/monitor.c` for the sum in a control group's
+counter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from coda_agent.host import Files
@@ -15,6 +19,9 @@ from coda_agent.resctrl.layout import MON_GROUPS, NO_GROUPS, THROTTLE, inside, u
 
 EVENT = "mbm_total_bytes"
 UNASSIGNED = "Unassigned"
+UNTRACKED = "Unavailable"  # the hardware does not count the group now
+LASTING_WINDOWS = 60  # in a row with such words, or without, until it is said, or no more; our choice
+SELDOM_COUNTED = "the bandwidth of some pods is not always measured: the hardware counts only some groups at a time"
 FASTEST_BYTES_PER_S = 4e12  # more than any domain has; a larger jump is a counter that came back
 
 
@@ -22,7 +29,8 @@ FASTEST_BYTES_PER_S = 4e12  # more than any domain has; a larger jump is a count
 class MemoryTraffic:
     """Bandwidth in one window, bytes/s by domain; None: no sample.
 
-    `uncounted`: pods whose group has no counter, for `Groups.add_pod`."""
+    A domain is not there for a pod that the hardware did not count in it in both windows. `totals` are without such
+    pods. `uncounted`: pods whose group has no counter, for `Groups.add_pod`."""
 
     by_pod: Mapping[str, Mapping[int, float | None]]
     totals: Mapping[int, float | None]
@@ -34,13 +42,15 @@ class _Counts:
     """Everything read at one time, in bytes by group and domain. None: no number.
 
     `controls`: by control group; it counts its children, too. `children`: by monitoring group; one of the agent's has
-    the same name wherever it is, one of others is known with its control group. `parents`: where each child was."""
+    the same name wherever it is, one of others is known with its control group. `parents`: where each child was.
+    `untracked`: the agent's children that the hardware does not count now."""
 
     at_s: float
     controls: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     children: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
+    untracked: frozenset[tuple[str, int]] = frozenset()
 
 
 class TrafficMeter:
@@ -50,6 +60,13 @@ class TrafficMeter:
         self._tree = files.resctrl
         self._domains = domains
         self._before: _Counts | None = None
+        self._words = 0  # windows in a row with such words, less those without
+        self._is_seldom = False
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """One sentence while the hardware has long not counted all groups."""
+        return (SELDOM_COUNTED,) if self._is_seldom else ()
 
     def sample(self, now_s: float) -> MemoryTraffic:
         """Return the rates since the last call; the first call has no sample. Never raises.
@@ -58,18 +75,27 @@ class TrafficMeter:
         now = self._counts(now_s)
         before, self._before = self._before, now
         by_pod: dict[str, dict[int, float | None]] = {}
+        silent = frozenset() if before is None else before.untracked & now.untracked
+        self._remember_words(bool(silent))
         for (name, domain), count in now.children.items():
             past = None if before is None else before.children.get((name, domain))
             if (uid := uid_of(name)) is not None:
-                by_pod.setdefault(uid, {})[domain] = _rate(past, count, now, before)
-        totals = {domain: _total(before, now, domain) for domain in self._domains}
+                rates = by_pod.setdefault(uid, {})
+                if (name, domain) not in silent:
+                    rates[domain] = _rate(past, count, now, before)
+        totals = {domain: _total(before, now, domain, silent) for domain in self._domains}
         return MemoryTraffic(by_pod=by_pod, totals=totals, uncounted=now.uncounted)
+
+    def _remember_words(self, has_words: bool) -> None:
+        self._words = min(LASTING_WINDOWS, self._words + 1) if has_words else max(0, self._words - 1)
+        self._is_seldom = self._words == LASTING_WINDOWS or (self._is_seldom and self._words > 0)
 
     def _counts(self, now_s: float) -> _Counts:
         controls: dict[tuple[str, int], int | None] = {}
         children: dict[tuple[str, int], int | None] = {}
         parents: dict[str, str] = {}
         uncounted: set[str] = set()
+        untracked: set[tuple[str, int]] = set()
         for control, names in self._children().items():
             for group in names:
                 name = group if uid_of(group) is not None else f"{control}/{group}"
@@ -79,12 +105,19 @@ class TrafficMeter:
                     children[name, domain] = number_in(text)
                     if text == UNASSIGNED and name == group:
                         uncounted.add(uid_of(group) or "")
+                    if text == UNTRACKED and name == group:
+                        untracked.add((name, domain))
             for domain in self._domains:
                 text = self._text(control, domain)
                 is_ours = text == UNASSIGNED and control == THROTTLE  # it has no counters of its own, and no pods yet
                 controls[control, domain] = 0 if is_ours else number_in(text)
         return _Counts(
-            at_s=now_s, controls=controls, children=children, parents=parents, uncounted=frozenset(uncounted)
+            at_s=now_s,
+            controls=controls,
+            children=children,
+            parents=parents,
+            uncounted=frozenset(uncounted),
+            untracked=frozenset(untracked),
         )
 
     def _children(self) -> Mapping[str, tuple[str, ...]]:
@@ -120,8 +153,10 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
 
 
-def _total(before: _Counts | None, now: _Counts, domain: int) -> float | None:
+def _total(before: _Counts | None, now: _Counts, domain: int, silent: Collection[tuple[str, int]]) -> float | None:
     """The rate of the domain. No sample if a group of ours, or one that is there all the time, has no number.
+
+    `silent`: children that count for nothing, because the hardware counted them in neither window.
 
     Control groups of now, less what they had themselves and what each of the children of now had, wherever it was."""
     if before is None:
@@ -134,7 +169,7 @@ def _total(before: _Counts | None, now: _Counts, domain: int) -> float | None:
                 return None
             count, past = count + number, past + own
     for (name, there), number in now.children.items():
-        if there == domain:
+        if there == domain and (name, there) not in silent:
             earlier = before.children.get((name, domain), 0)  # a new group counts from 0
             if (number is None) is not (earlier is None) or (number is None and uid_of(name) is not None):
                 return None

@@ -9,6 +9,10 @@ from coda.contention.measurements import bandwidth_shares, sockets_of
 from coda_agent.cluster import LocalPod
 from coda_agent.sensor import Senses
 
+BUSY_CORES = 1.0
+"""Cores that a pod uses, from which its memory traffic is worth knowing. Our choice: one core moves some 5 % of a
+socket's peak."""
+
 
 def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, pods_age_s: float) -> Window:
     """Return one window. `pods_age_s`: seconds since `local` was surely right."""
@@ -16,10 +20,19 @@ def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, p
     running = [pod for pod in local if pod.runs]
     return Window(
         at_s=senses.at.monotonic_s,
-        share_by_socket=bandwidth_shares(senses.traffic.totals, peaks, pods_age_s=pods_age_s),
+        share_by_socket=bandwidth_shares(_sure_totals(senses), peaks, pods_age_s=pods_age_s),
         pods=tuple(_pod(pod, senses) for pod in running if not pod.trains),
         jobs=tuple(_sample(pod, senses, peaks) for pod in running if pod.is_protected),
     )
+
+
+def _sure_totals(senses: Senses) -> Mapping[int, float | None]:
+    """The bandwidth by socket; not measured while a pod that works hard is counted nowhere: calm could be a mistake."""
+    for uid, rates in senses.traffic.by_pod.items():
+        used = senses.cpu_by_pod.get(uid)
+        if not rates and used is not None and used.cores >= BUSY_CORES:
+            return dict.fromkeys(senses.traffic.totals)
+    return senses.traffic.totals
 
 
 def _pod(pod: LocalPod, senses: Senses) -> PodSample:

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from coda_agent.resctrl.counters import SELDOM_COUNTED
 from coda_agent.resctrl.groups import GroupOutcome
 from coda_agent.resctrl.pod_groups import ELSEWHERE, NOT_MEASURED
 from coda_agent.throttling.followed_pods import MOST_READS, most_pods
@@ -89,6 +90,23 @@ async def test_threads_that_others_keep_are_told_of(make_rig: MakeRig) -> None:
     await rig.run(70)
     assert ELSEWHERE in rig.api.profiles[-1]["status"]["lacks"]
     assert ELSEWHERE in rig.loop._logged
+
+
+@pytest.mark.parametrize("busy_cores", [0.01, 2])
+async def test_a_pod_that_the_hardware_does_not_count_blinds_nobody_while_it_sleeps(
+    make_rig: MakeRig, busy_cores: float
+) -> None:
+    """AMD counts some groups at a time. One that works, and is counted nowhere, may be what fills the socket."""
+    rig = make_rig("amd", numa_nodes=2, peak_gb_per_s={0: 160.0, 8: 160.0})
+    work = rig.node.start("uncounted", cores=4, demand_cores=busy_cores, domain=8)
+    rig.node.machine.switches.words[f"*coda-{work.uid}/mon_data/*"] = "Unavailable\n"
+    victim(rig.node)
+    await rig.run(CALM_S)
+    for domain in (0, 1, 2, 3):
+        aggressor(rig.node, f"hog-{domain}", domain, times_peak=1.5)
+    await rig.run(120)
+    assert bool(rig.told("Throttled")) is (busy_cores < 1)
+    assert SELDOM_COUNTED in rig.api.profiles[-1]["status"]["lacks"]
 
 
 @pytest.mark.parametrize(

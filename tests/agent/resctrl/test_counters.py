@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from coda_agent.host.files import Files
-from coda_agent.resctrl.counters import TrafficMeter, number_in
+from coda_agent.resctrl.counters import LASTING_WINDOWS, SELDOM_COUNTED, TrafficMeter, number_in
 from coda_agent.resctrl.groups import GroupOutcome, Groups
 from tests.emulated import GB, Emulated
 from tests.rigs import Emulate
@@ -99,6 +99,50 @@ def test_a_word_is_no_sample_and_neither_is_the_sum_it_is_missing_from(intel: Em
     assert (traffic.by_pod[UID][0], traffic.totals[0]) == (None, None)  # nothing to compare with
     traffic = passed(intel, meter)
     assert (traffic.by_pod[UID][0], traffic.totals[0]) == (5 * GB, 5 * GB)
+
+
+def test_a_pod_that_the_hardware_does_not_count_costs_a_sample_only_when_that_changes(emulate: Emulate) -> None:
+    """As one that sleeps on AMD. The whole socket was blind for as long as it slept."""
+    tree = emulate("amd")
+    watched(tree, "busy", 15)
+    watched(tree, "idle", 0)
+    meter = TrafficMeter(tree.files, (0, 1))
+    passed(tree, meter)
+    tree.machine.switches.words = {"mon_groups/coda-idle/mon_data/mon_L3_00/*": "Unavailable\n"}
+    assert passed(tree, meter).totals == {0: None, 1: 0}
+    for _ in range(3):
+        traffic = passed(tree, meter)
+        assert traffic.totals == {0: 15 * GB, 1: 0}
+        assert traffic.by_pod == {"busy": {0: 15 * GB, 1: 0}, "idle": {1: 0}}  # and never a 0 that nobody measured
+    tree.machine.switches.words.clear()
+    assert passed(tree, meter).totals[0] is None
+    assert passed(tree, meter).totals[0] == 15 * GB
+
+
+def test_a_pod_whose_counter_says_anything_else_makes_the_total_unknown_for_as_long_as_it_does(intel: Emulated) -> None:
+    watched(intel)
+    meter = TrafficMeter(intel.files, (0,))
+    passed(intel, meter)
+    for word in ("Error\n", "Unassigned\n", "", "Unavailable\n"):
+        intel.machine.switches.words = {f"mon_groups/coda-{UID}/mon_data/*": word}
+        passed(intel, meter)
+        traffic = passed(intel, meter)
+        assert (traffic.totals[0] is None) is (word != "Unavailable\n")
+
+
+def test_pods_that_are_seldom_counted_are_told_of_after_a_while(emulate: Emulate) -> None:
+    tree = emulate("amd")
+    watched(tree, "idle", 0)
+    meter = TrafficMeter(tree.files, (0,))
+    tree.machine.switches.words = {"mon_groups/coda-idle/mon_data/*": "Unavailable\n"}
+    told = []
+    for window in range(200):
+        passed(tree, meter)
+        told.append(meter.lacks == (SELDOM_COUNTED,))
+        if window == 99:
+            tree.machine.switches.words.clear()
+    assert (told.index(True), told[100:].index(False)) == (LASTING_WINDOWS, LASTING_WINDOWS - 1)
+    assert not any(told[200:])
 
 
 def test_an_error_of_one_foreign_group_is_no_sample_of_the_total_only(intel: Emulated) -> None:

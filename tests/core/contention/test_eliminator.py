@@ -19,7 +19,14 @@ from coda.contention import (
     observe,
 )
 from coda.contention.reference import Reference
-from coda.contention.throttles import absolute_limits, percent_limits
+from coda.contention.throttles import (
+    Stage,
+    Throttle,
+    absolute_limits,
+    is_still_limited,
+    percent_limits,
+    predicted_rebound,
+)
 from coda.errors import InvalidInput
 from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
@@ -231,6 +238,18 @@ def test_the_limit_of_a_pod_that_is_gone_is_lifted() -> None:
     node.run(1)
     assert node.is_untouched
     assert node.actions[-1][1].ends
+
+
+def test_a_throttled_pod_that_is_not_measured_is_believed_to_want_what_it_had() -> None:
+    """What nobody measured is not 0: its release would then seem to cost nothing."""
+    stage = Stage(value=100, bytes_per_s=90 * GB)
+    held = Throttle(
+        means=Means.BANDWIDTH, socket=0, pods=("hog",), value=50, stages=(stage,), settled_bytes_per_s=40 * GB
+    )
+    unmeasured, idle = ({"hog": PodSample(uid="hog", bytes_per_s=used)} for used in ({1: 0.0}, {0: 0.0, 1: 0.0}))
+    assert (predicted_rebound(held, unmeasured), is_still_limited(held, unmeasured)) == (90 * GB, True)
+    assert (predicted_rebound(held, idle), is_still_limited(held, idle)) == (0, False)
+    assert (predicted_rebound(held, {}), is_still_limited(held, {})) == (0, False)
 
 
 def test_sockets_are_judged_apart() -> None:
