@@ -67,7 +67,7 @@ async def run(settings: Settings, node: Node, *, once: bool) -> None:
 
 def _moment(client: Client) -> Moment:
     """Now. Wishes are dated by the API server's time: the planner judges their deadlines by the same."""
-    return Moment(monotonic_s=time.monotonic(), wall_s=client.clock())
+    return Moment(monotonic_s=time.monotonic(), wall_s=client.clock(), node_wall_s=time.time())
 
 
 async def _print_profile(loop: Loop, cluster: AgentCaches, settings: Settings) -> None:

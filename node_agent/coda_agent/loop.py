@@ -336,7 +336,8 @@ class Loop:
 
 
 def _now() -> Moment:
-    return Moment(monotonic_s=time.monotonic(), wall_s=time.time())
+    wall_s = time.time()
+    return Moment(monotonic_s=time.monotonic(), wall_s=wall_s, node_wall_s=wall_s)
 
 
 async def _finished(round_: asyncio.Future[Senses], stopping: asyncio.Event) -> Senses | None:

@@ -31,6 +31,7 @@ GB = 1e9
 MAIN = "main"
 START_WALL_S = 1_700_000_000.0
 START_MONOTONIC_S = 5000.0
+WRONG_BY_S = -40.0  # the node's own clock, against the API server's
 CPUS_PER_DOMAIN = 32
 NAMES = {Quality.GUARANTEED: "Guaranteed", Quality.BURSTABLE: "Burstable", Quality.BEST_EFFORT: "BestEffort"}
 
@@ -108,8 +109,9 @@ class EmulatedNode:
 
     @property
     def now(self) -> Moment:
-        """The fake time on both clocks."""
-        return Moment(monotonic_s=START_MONOTONIC_S + self._seconds, wall_s=START_WALL_S + self._seconds)
+        """The fake time on all clocks. This node's own is wrong."""
+        wall_s = START_WALL_S + self._seconds
+        return Moment(monotonic_s=START_MONOTONIC_S + self._seconds, wall_s=wall_s, node_wall_s=wall_s + WRONG_BY_S)
 
     def start(
         self,
@@ -236,7 +238,7 @@ class EmulatedNode:
 
     def _stamp(self) -> None:
         if not self._is_live:
-            self.state.freeze(int(self.now.wall_s * 1e6))
+            self.state.freeze(int(self.now.node_wall_s * 1e6))
 
     def _since_us(self) -> int:
         """The start of the present GPU values. Live, that is now: earlier samples cannot change any more."""

@@ -1,6 +1,6 @@
 """Which of the driver's samples are new and plausible. Pure.
 
-The driver stamps samples with the wall clock, keeps old ones, and sometimes returns stale or impossible ones."""
+The driver stamps samples with the node's wall clock, keeps old ones, and sometimes returns stale or impossible ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ _AHEAD_US = 2_000_000  # a stamp further in the future is older than a wall cloc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One instant on both clocks. `monotonic_s` never jumps, `wall_s` (since 1970) may."""
+    """One instant on three clocks. `monotonic_s` never jumps; the others, since 1970, may.
+
+    `wall_s`: the API server's, for what others read. `node_wall_s`: the node's own, by which the driver stamps samples.
+    They may be hours apart."""
 
     monotonic_s: float
     wall_s: float
+    node_wall_s: float
 
 
 def seen_until(last_us: int, now: Moment) -> int:
     """Return the stamp from which to ask: `last_us`, but now if the wall clock was set back behind it."""
-    now_us = int(now.wall_s * 1e6)
+    now_us = int(now.node_wall_s * 1e6)
     return now_us if last_us > now_us + _AHEAD_US else last_us
 
 
@@ -31,7 +35,7 @@ def fresh_samples(entries: Iterable[tuple[int, float]], last_us: int, now: Momen
 
     `entries`: (microseconds of the wall clock, percent). Stale, future and impossible samples are left out. Of two with
     one stamp the last counts."""
-    now_us = now.wall_s * 1e6
+    now_us = now.node_wall_s * 1e6
     percents = {
         at_us: percent
         for at_us, percent in entries

@@ -18,7 +18,7 @@ from coda_lab.emulators.nvml.state import STATE_VARIABLE
 from coda_lab.host.paths import Settings
 
 NOW_US = 1_700_000_000_000_000
-NOW = Moment(monotonic_s=5000.0, wall_s=NOW_US / 1e6)
+NOW = Moment(monotonic_s=5000.0, wall_s=NOW_US / 1e6 + 600, node_wall_s=NOW_US / 1e6)
 PERIOD_US = 166_667
 
 
@@ -37,13 +37,17 @@ def gpu(number: int, **facts: object) -> Device:
 
 
 def later(seconds: float, *, jump_s: float = 0.0) -> Moment:
-    """That long after NOW; the wall clock set forward by `jump_s` meanwhile."""
-    return Moment(monotonic_s=NOW.monotonic_s + seconds, wall_s=NOW.wall_s + seconds + jump_s)
+    """That long after NOW; the node's wall clock set forward by `jump_s` meanwhile."""
+    return Moment(
+        monotonic_s=NOW.monotonic_s + seconds,
+        wall_s=NOW.wall_s + seconds,
+        node_wall_s=NOW.node_wall_s + seconds + jump_s,
+    )
 
 
 def advance(state: NvmlState, moment: Moment) -> Moment:
     """Let the driver's clock follow."""
-    state.freeze(int(moment.wall_s * 1e6))
+    state.freeze(int(moment.node_wall_s * 1e6))
     return moment
 
 

@@ -171,7 +171,7 @@ def test_a_machine_without_the_library_has_no_gpus(tmp_path: Path) -> None:
     script = (
         "from coda_agent.gpus.driver.gpus import Gpus\n"
         "from coda_agent.gpus.samples import Moment\n"
-        "snapshot = Gpus().sense(Moment(monotonic_s=0, wall_s=0))\n"
+        "snapshot = Gpus().sense(Moment(monotonic_s=0, wall_s=0, node_wall_s=0))\n"
         "print(snapshot.library.value, snapshot.readings, snapshot.why)"
     )
     environ = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}

@@ -43,6 +43,6 @@ def test_a_pod_is_as_busy_as_its_own_slices(
         for uuid in ("a", "b")
     ]
     snapshot = Snapshot(at_s=1.0, library=LibraryState.READY, readings=(reading,))
-    senses = Senses(at=Moment(monotonic_s=1.0, wall_s=1.0), gpus=snapshot, ownerships=tuple(owned))
+    senses = Senses(at=Moment(monotonic_s=1.0, wall_s=1.0, node_wall_s=1.0), gpus=snapshot, ownerships=tuple(owned))
     assert senses.least_gpu_share_of(pod) == least
     assert senses.gpu_share_of(pod) == (None if mean is None else pytest.approx(mean))

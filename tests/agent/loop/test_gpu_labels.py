@@ -44,7 +44,7 @@ def rows(name: str, reading: GpuReading, owners: Sequence[Ownership]) -> list[tu
     metrics = Metrics(registry, "n1")
     for second in (1.0, 2.0):
         snapshot = Snapshot(at_s=second, library=LibraryState.READY, readings=(reading,))
-        at = Moment(monotonic_s=second, wall_s=second)
+        at = Moment(monotonic_s=second, wall_s=second, node_wall_s=second)
         metrics.show(LastWindow(senses=Senses(at=at, gpus=snapshot, ownerships=tuple(owners))))
     samples = [sample for family in registry.collect() for sample in family.samples if sample.name == name]
     labels = ("GPU_I_ID", "GPU_I_PROFILE", "pod", "container")

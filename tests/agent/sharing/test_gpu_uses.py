@@ -78,7 +78,7 @@ class Node:
             self.now_s += 1
             found = self.uses.see(
                 Senses(
-                    at=Moment(monotonic_s=self.now_s, wall_s=self.now_s),
+                    at=Moment(monotonic_s=self.now_s, wall_s=self.now_s, node_wall_s=self.now_s),
                     gpus=Snapshot(at_s=self.now_s, library=LibraryState.READY, readings=readings),
                     ownerships=find_owners(evidence),
                     grants=grants,

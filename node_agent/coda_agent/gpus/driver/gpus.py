@@ -118,7 +118,7 @@ class Gpus:
         """A device that was never lost continues as it was; every other device settles first."""
         known = before.get(device.gpu.uuid)
         if known is None or known.is_lost:
-            now_us = int(now.wall_s * 1e6)
+            now_us = int(now.node_wall_s * 1e6)
             ready_from_s = now.monotonic_s + self._config.settle_s
             return TrackedDevice(device=device, ready_from_s=ready_from_s, sample_us=now_us)
         known.device = device
