@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 
 from coda.errors import Outage
 from coda_agent.host.state_dir import StateDir
+
+log = logging.getLogger(__name__)
 
 NAME = "journal"
 LOCK = "lock"
@@ -65,6 +69,7 @@ class UndoJournal:
     def __init__(self, state_dir: StateDir) -> None:
         """Lock the directory, read the open entries of the earlier agent, and drop the closed ones.
 
+        On a full disk only the last fails: what is open can be undone, and nothing new begins until there is space.
         Raises Outage if another agent works here, or the directory cannot be used."""
         try:
             self._lock = _lock_file(state_dir.directory / LOCK)
@@ -75,7 +80,7 @@ class UndoJournal:
         self._records = 0
         try:
             self.damage = self._read()
-            self._compact()
+            self._try_to_compact()
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -119,6 +124,17 @@ class UndoJournal:
             raise Outage(f"the journal in {self._state_dir.directory} cannot be written: {error}") from error
         self._records += 1
 
+    def _try_to_compact(self) -> None:
+        try:
+            self._compact()
+        except OSError as error:
+            self._records = MOST_RECORDS  # the next record, too, begins with it
+            log.error(
+                "the journal in %s cannot be written: %s; nothing is throttled until it can",
+                self._state_dir.directory,
+                error,
+            )
+
     def _compact(self) -> None:
         lines = [_line({"begin": _entry_json(entry)}) for entry in self._entries.values()]
         self._state_dir.replace(NAME, b"".join(lines))
@@ -156,8 +172,9 @@ def _lock_file(path: Path) -> int:
         raise Outage(
             f"another node agent (process {holder}) is at work on this node with {path.parent}; stop it first"
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # on a full disk; it only helps whoever reads the refusal above
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 

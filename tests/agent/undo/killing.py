@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -92,11 +93,13 @@ class KillingTree(Tree):
 class KillingDisk(StateDir):
     """A state directory, with steps between the parts of a write; half a record stays when killed within one."""
 
-    def __init__(self, disk: StateDir, steps: Steps) -> None:
+    def __init__(self, disk: StateDir, steps: Steps, *, is_full: bool = False) -> None:
         super().__init__(disk.directory)
         self._steps = steps
+        self._is_full = is_full
 
     def append(self, name: str, record: bytes) -> None:
+        self._require_space()
         self._steps.step()
         half = len(record) // 2
         super().append(name, record[:half])
@@ -105,11 +108,16 @@ class KillingDisk(StateDir):
         self._steps.step()
 
     def replace(self, name: str, content: bytes) -> None:
+        self._require_space()
         self._steps.step()
         (self.directory / f"{name}.new").write_bytes(content[: len(content) // 2])
         self._steps.step()
         super().replace(name, content)
         self._steps.step()
+
+    def _require_space(self) -> None:
+        if self._is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def killing_files(files: Files, steps: Steps) -> Files:

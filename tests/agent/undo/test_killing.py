@@ -130,6 +130,22 @@ def test_what_was_acted_shows_on_the_node_and_an_end_in_order_undoes_it(
     assert agent.state() == before
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_on_a_full_disk_the_next_agent_undoes_everything_and_throttles_nobody(kind: Kind, state: Path) -> None:
+    agent, before = AgentWorld(kind, state), World(kind).state()
+    run_to_death(agent, SCENARIOS["both means, then an end in order"][:-1], None)
+    assert agent.state() != before
+    agent.disk_is_full = True
+    agent.start_agent()
+    assert agent.state() == before
+    assert any("No space left" in problem for problem in agent.actuator.carry_out(hold(0, 5.0)))
+    assert agent.state() == before
+    agent.bury_agent()
+    agent.disk_is_full = False
+    agent.start_agent()
+    assert (agent.state(), agent.open_entries) == (before, 0)
+
+
 def youngest(world: World) -> int:
     return max(task.tid for task in world.tasks.all())
 

@@ -165,6 +165,41 @@ def test_what_cannot_be_written_down_must_not_be_done_and_harms_nothing_before_i
     assert left(state) == (ENTRY, OTHER)
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+from coda.errors import Outage
+from coda_agent.host.state_dir import StateDir
+from coda_agent.host.undo_journal import UndoJournal
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # no file may grow
+journal = UndoJournal(StateDir(Path(sys.argv[1])))
+(entry,) = journal.entries
+for what in (lambda: journal.begin(entry), lambda: journal.end(*entry.key)):
+    try:
+        what()
+    except Outage as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+journal.end(*entry.key)
+print("ended")
+"""
+
+
+def test_on_a_full_disk_the_next_agent_reads_what_to_undo_and_begins_nothing(state: Path) -> None:
+    """It could not start, nor could a pod that restores the node: what a killed agent had throttled stayed so."""
+    with opened(state) as journal:
+        journal.begin(OTHER)
+        journal.end(*OTHER.key)
+        journal.begin(ENTRY)
+    ended = subprocess.run([sys.executable, "-c", FULL, str(state)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    *refused, last = ended.stdout.splitlines()
+    assert [f"the journal in {state} cannot be written" in line for line in refused] == [True, True]
+    assert last == "ended"
+    assert "nothing is throttled until it can" in ended.stderr
+    assert left(state) == ()
+
+
 def test_a_long_life_does_not_grow_the_file(state: Path) -> None:
     with opened(state) as journal:
         journal.begin(OTHER)

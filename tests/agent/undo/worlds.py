@@ -105,13 +105,14 @@ class AgentWorld(World):
         self._state = state
         self._journal: UndoJournal | None = None
         self.restored: Restoration | None = None
+        self.disk_is_full = False
 
     def start_agent(self, steps: Steps | None = None) -> None:
         """A new process: takes the journal and restores before anything else."""
         steps = steps or Steps()
         files = killing_files(self.files, steps)
         self._journal = None
-        self._journal = journal = UndoJournal(KillingDisk(StateDir(self._state), steps))
+        self._journal = journal = UndoJournal(KillingDisk(StateDir(self._state), steps, is_full=self.disk_is_full))
         self._files = files
         self._layout = find_layout(files)
         self._groups = Groups(files)
