@@ -15,6 +15,7 @@ from itertools import pairwise
 from coda.errors import InvalidInput
 
 LIMITS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the peak; below a fifth a pod hardly makes progress
+LEAST_STEP = 10  # percent, of limits in percent
 MOST_PER_STEP = 0.75  # of a pod's bandwidth; the most that one step is believed to take away
 
 
@@ -65,10 +66,12 @@ class Hardware:
 
 
 def percent_limits(least: int, granularity: int, most: int = 100) -> tuple[int, ...]:
-    """Return the limits of hardware that counts in percent (Intel): `most`, then every granule down to `least` or 20.
+    """Return the limits of hardware that counts in percent (Intel, Arm): `most`, then in steps down to `least` or 20.
 
-    `most`: what everybody has, 100 if no administrator lowered it."""
-    below = range(100 - granularity, max(least, 20) - 1, -granularity)
+    A step is as many whole granules as make 10 %, our choice: with steps of 1 % (Arm) a trial ends before it shows
+    anything. `most`: what everybody has, 100 if no administrator lowered it."""
+    step = -(-LEAST_STEP // granularity) * granularity
+    below = range(100 - step, max(least, 20) - 1, -step)
     return (most, *(limit for limit in below if limit < most))
 
 

@@ -28,6 +28,7 @@ GB = 1e9
 PEAK = 100 * GB
 PERCENT = percent_limits(10, 10)
 INTEL = Hardware(peak_bytes_per_s={0: PEAK, 1: PEAK}, limits={0: PERCENT, 1: PERCENT})
+ARM = Hardware(peak_bytes_per_s={0: PEAK, 1: PEAK}, limits=dict.fromkeys((0, 1), percent_limits(1, 1)))
 AMD_UNIT = GB / 8
 AMD_LIMITS = absolute_limits(2048, PEAK, AMD_UNIT)
 AMD = Hardware(peak_bytes_per_s={0: PEAK, 1: PEAK}, limits={0: AMD_LIMITS, 1: AMD_LIMITS})

@@ -28,7 +28,7 @@ from coda.contention.throttles import (
     predicted_rebound,
 )
 from coda.errors import InvalidInput
-from tests.core.contention.contention_world import AMD, AMD_UNIT, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
+from tests.core.contention.contention_world import AMD, AMD_UNIT, ARM, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
 HOG = Load(uid="hog", gb_per_s=120)
 ONSET_S = 30
@@ -36,6 +36,7 @@ ONSET_S = 30
 MACHINES = [
     pytest.param(INTEL, 0.0, Means.BANDWIDTH, id="Intel"),
     pytest.param(AMD, AMD_UNIT, Means.BANDWIDTH, id="AMD"),
+    pytest.param(ARM, 0.0, Means.BANDWIDTH, id="Arm"),
     pytest.param(NO_MBA, 0.0, Means.CORES, id="no MBA"),
 ]
 
@@ -298,6 +299,9 @@ def test_refuses_a_share_of_an_unknown_peak() -> None:
     [
         pytest.param(percent_limits(10, 10), (100, 90, 80, 70, 60, 50, 40, 30, 20), id="Intel, never under a fifth"),
         pytest.param(percent_limits(25, 25), (100, 75, 50, 25), id="coarse"),
+        pytest.param(percent_limits(1, 1), (100, 90, 80, 70, 60, 50, 40, 30, 20), id="Arm, as on Intel"),
+        pytest.param(percent_limits(1, 4), (100, 88, 76, 64, 52, 40, 28), id="whole granules"),
+        pytest.param(percent_limits(5, 5, 75), (75, 70, 60, 50, 40, 30, 20), id="lowered by an administrator"),
         pytest.param(
             absolute_limits(2048, 25e9, 1e9 / 8), (2048, 180, 160, 140, 120, 100, 80, 60, 40), id="AMD, 25 GB/s"
         ),
