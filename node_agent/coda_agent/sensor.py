@@ -6,12 +6,12 @@ mean."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from coda_agent.bandwidth.controllers import traffic_by_socket
 from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
-from coda_agent.cgroups.limits import cores_in_force
+from coda_agent.cgroups.limits import cores_in_force, find_container
 from coda_agent.cgroups.usage import CpuRates, CpuUse
 from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.cluster import Claims, LocalPod
@@ -95,7 +95,7 @@ class Sensor:
     owners: ProcessOwners
     meter: TrafficMeter | None
     socket_by_domain: Mapping[int, int] = field(default_factory=dict)
-    _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by pod, of the window before
+    _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by cgroup, of the window before
     _cpu_read_at_s: float = 0.0
 
     def sense(self, local: Sequence[LocalPod], now: Moment, claims: Claims | None = None) -> Senses:
@@ -109,7 +109,7 @@ class Sensor:
             else traffic_by_socket(self.meter.sample(now.monotonic_s), self.socket_by_domain)
         )  # traffic and CPU time first: their rates divide by the time until `now`, and GPUs may take half a second
         cgroups = self._list_cgroups(problems)
-        cpu_by_pod = self._cpu_rates(cgroups, now.monotonic_s)
+        cpu_by_pod = self._cpu_rates(local, cgroups, now.monotonic_s)
         snapshot = self.gpus.sense(now)
         problems += [snapshot.why] if snapshot.why else []
         running = frozenset(pod.uid for pod in local if pod.runs)
@@ -158,25 +158,52 @@ class Sensor:
             problems.append(f"the pods' cgroups cannot be read: {error}")
             return {}
 
-    def _cpu_rates(self, cgroups: Mapping[str, PodCgroup], now_s: float) -> Mapping[str, CpuRates]:
+    def _cpu_rates(
+        self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup], now_s: float
+    ) -> Mapping[str, CpuRates]:
+        """By pod uid. A rank is throttled as its main container is: a pod whose other containers have no limit has none
+        itself, and is never throttled as a whole."""
         if self.layout is None:
             return {}
         span_s, before = now_s - self._cpu_read_at_s, self._cpu_uses
-        now = {uid: read_use(self.files, self.layout, at.path) for uid, at in cgroups.items()}
-        self._cpu_uses = {uid: use for uid, use in now.items() if use is not None}
+        mains = self._main_cgroups(local, cgroups)
+        paths = {*(at.path for at in cgroups.values()), *mains.values()}
+        now = {path: read_use(self.files, self.layout, path) for path in sorted(paths)}
+        self._cpu_uses = {path: use for path, use in now.items() if use is not None}
         self._cpu_read_at_s = now_s
-        rates = {uid: rates_between(before[uid], use, span_s) for uid, use in self._cpu_uses.items() if uid in before}
-        return {uid: rate for uid, rate in rates.items() if rate is not None}
+        rates = {
+            path: rates_between(before[path], use, span_s) for path, use in self._cpu_uses.items() if path in before
+        }
+        found = {uid: rate for uid, at in cgroups.items() if (rate := rates.get(at.path)) is not None}
+        for uid, path in mains.items():
+            if uid in found and (main := rates.get(path)) is not None:
+                share = max(found[uid].throttled_share, main.throttled_share)
+                found[uid] = replace(found[uid], throttled_share=share)
+        return found
+
+    def _main_cgroups(self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> Mapping[str, str]:
+        """The path of the main container's cgroup, by the pod uid of the ranks that run here with GPUs."""
+        if self.layout is None:
+            return {}
+        found = {
+            pod.uid: find_container(self.files, self.layout, cgroups[pod.uid].path, pod.container)
+            for pod in _ranks(local, cgroups)
+        }
+        return {uid: path for uid, path in found.items() if path is not None}
 
     def _cores_in_force(self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> Mapping[str, float]:
         """By the kernel, of the ranks that run here with GPUs."""
         if self.layout is None:
             return {}
-        ranks = [pod for pod in local if pod.member and pod.gpus and pod.runs and pod.uid in cgroups]
         found = {
-            pod.uid: cores_in_force(self.files, self.layout, cgroups[pod.uid].path, pod.container) for pod in ranks
+            pod.uid: cores_in_force(self.files, self.layout, cgroups[pod.uid].path, pod.container)
+            for pod in _ranks(local, cgroups)
         }
         return {uid: cores for uid, cores in found.items() if cores is not None}
+
+
+def _ranks(local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> list[LocalPod]:
+    return [pod for pod in local if pod.member and pod.gpus and pod.runs and pod.uid in cgroups]
 
 
 def _by_name(claims: Claims, local: Sequence[LocalPod]) -> Mapping[PodName, tuple[tuple[str, ClaimedDevice], ...]]:

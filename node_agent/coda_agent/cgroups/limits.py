@@ -45,6 +45,14 @@ def read_limit(files: Files, layout: Layout, path: str) -> CpuLimit:
         raise Outage(f"the CPU limit of {path} cannot be read: {error}") from error
 
 
+def find_container(files: Files, layout: Layout, pod: str, container_id: str) -> str | None:
+    """Return the path of a container of the pod at `pod`; None if it is not there or cannot be looked for."""
+    try:
+        return next((one.path for one in list_containers(files, layout, pod) if one.id == container_id), None)
+    except OSError:
+        return None
+
+
 def cores_in_force(files: Files, layout: Layout, pod: str, container_id: str) -> float | None:
     """Return how many cores the kernel lets a container of the pod at `pod` use: the least along its path.
 

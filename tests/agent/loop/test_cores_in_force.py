@@ -74,6 +74,30 @@ async def test_a_tuned_job_with_other_cores_is_not_watched_by_them(
     assert caplog.text.count("may use 2 cores here") == 1
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("sidecar", [{}, {"sidecar": 1.0}, {"sidecar": None}], ids=["none", "limited", "unlimited"])
+async def test_a_rank_is_throttled_as_its_main_container_is(
+    make_rig: MakeRig, version: int, sidecar: dict[str, float | None]
+) -> None:
+    """A pod has no limit where one container has none: its own periods then say that nobody is throttled."""
+    rig = make_rig(version=version)
+    work = rank(rig, 1)
+    rig.node.kubelet.stop(work.uid)
+    work.quality = Quality.BURSTABLE
+    rig.node.kubelet.start(work.uid, work.quality, {MAIN: 4.0, **sidecar})
+    rig.node.demand(work)
+    await rig.run(3)
+    rig.node.advance()
+    seen = rig.agent.sensor.sense(rig.api.pods(), rig.node.now).cpu_by_pod[work.uid]
+    assert (seen.cores, seen.throttled_share) == (pytest.approx(4), 1.0)
+    work.demand_cores = 3
+    rig.node.demand(work)
+    await rig.run(3)
+    rig.node.advance()
+    seen = rig.agent.sensor.sense(rig.api.pods(), rig.node.now).cpu_by_pod[work.uid]
+    assert (seen.cores, seen.throttled_share) == (pytest.approx(3), 0.0)
+
+
 @pytest.mark.parametrize(("cores", "is_measured"), [(0.4, False), (None, False), (2000, False), (1, True)])
 async def test_a_rank_with_less_than_a_core_or_with_unknown_cores_has_no_windows(
     make_rig: MakeRig, caplog: pytest.LogCaptureFixture, cores: float | None, is_measured: bool
