@@ -29,7 +29,7 @@ from coda_agent.bandwidth.peak import (
     settled_peak,
     sustained_rates,
 )
-from coda_agent.cgroups import Layout, PodCgroup, find_layout
+from coda_agent.cgroups import Layout, PodCgroup, find_layout, list_containers, list_pods
 from coda_agent.gpus.driver_process import DriverProcess
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.gpus.processes import ProcessOwners
@@ -113,7 +113,7 @@ class Node:
         self._looked_at_s: float | None = None
 
     def look_again(self, now_s: float) -> None:
-        """Find out once a minute whether resctrl, its domains or the CPUs have changed, and use what is there now.
+        """Find out once a minute whether resctrl, its domains, the CPUs or the pods' cgroups have changed; use them.
 
         Not while throttles are in force: what would undo them knows the old ones."""
         if self._looked_at_s is None:
@@ -123,13 +123,25 @@ class Node:
         self._looked_at_s = now_s
         probed = probe_abilities(self._files)
         sockets = socket_by_domain(self._files, probed.domains)
-        topology = _read_topology(self._files, sockets)
-        if (probed, topology, sockets) == (self._probed, self.topology, self._socket_by_domain):
+        topology, layout = _read_topology(self._files, sockets), self._present_layout()
+        before = (self._probed, self.topology, self._socket_by_domain, self._layout)
+        if (probed, topology, sockets, layout) == before:
             return
-        log.info("the hardware of this node has changed: %s", probed)
-        self._probed, self.topology, self._socket_by_domain = probed, topology, sockets
+        log.info("this node has changed: %s, %s", probed, layout)
+        self._probed, self.topology, self._socket_by_domain, self._layout = probed, topology, sockets, layout
         self._groups = self._open_groups()
         self._equip()
+
+    def _present_layout(self) -> Layout | None:
+        """Where the pods are; looked for again while none runs: the kubelet begins, or has changed its driver."""
+        files, layout = self._files, self._layout
+        try:
+            pods = () if layout is None else list_pods(files, layout).values()
+            if layout is not None and any(list_containers(files, layout, pod.path) for pod in pods):
+                return layout
+            return find_layout(files) or layout
+        except OSError:
+            return layout
 
     def _equip(self) -> None:
         """Make everything that depends on what resctrl can do now."""
@@ -139,6 +151,7 @@ class Node:
         self._unraised_peak, self._peak_raised_at_s = self.peak, 0.0
         self.hardware = self._hardware()
         self.sensor.socket_by_domain = self._socket_by_domain
+        self.sensor.layout = self._layout
         self.sensor.meter = TrafficMeter(self._files, self.abilities.domains) if self.abilities.monitoring else None
         self._pod_groups = self._open_pod_groups()
         if self._groups is not None and not self.abilities.following and not self.reads_only:

@@ -79,16 +79,24 @@ class ContainerCgroup:
 
 def find_layout(files: Files) -> Layout | None:
     """Return where this node keeps its pods; None if no kubelet has made cgroups. Ties: the shallowest root, then the
-    name.
+    one with the most running pods (a kubelet that changes its driver leaves the old one), then the name.
 
     Raises OSError if the cgroup root itself cannot be read. Cost: one listing per cgroup in the worst case."""
     version = Version.V2 if files.cgroup.exists("cgroup.controllers") else Version.V1
     cpu, cpuacct = (".", ".") if version is Version.V2 else (_tree(files, "cpu"), _tree(files, "cpuacct"))
-    root = None if cpu is None or cpuacct is None else _root(files, cpu)
-    if cpu is None or cpuacct is None or root is None:
+    if cpu is None or cpuacct is None:
         return None
-    driver = Driver.SYSTEMD if root.endswith(".slice") else Driver.CGROUPFS
-    return Layout(version=version, driver=driver, root=root, cpu=cpu, cpuacct=cpuacct)
+    found = [
+        Layout(
+            version=version,
+            driver=Driver.SYSTEMD if root.endswith(".slice") else Driver.CGROUPFS,
+            root=root,
+            cpu=cpu,
+            cpuacct=cpuacct,
+        )
+        for root in sorted(_roots(files, cpu))
+    ]
+    return found[0] if len(found) == 1 else max(found, key=lambda one: _pods_in(files, one), default=None)
 
 
 def list_pods(files: Files, layout: Layout) -> Mapping[str, PodCgroup]:
@@ -123,18 +131,25 @@ def _tree(files: Files, controller: str) -> str | None:
     return min(names, key=lambda name: (len(name), name), default=None)
 
 
-def _root(files: Files, cpu: str) -> str | None:
+def _pods_in(files: Files, layout: Layout) -> tuple[int, int]:
+    """How many pods there have a container, and how many there are."""
+    pods = list_pods(files, layout).values()
+    return sum(bool(list_containers(files, layout, pod.path)) for pod in pods), len(pods)
+
+
+def _roots(files: Files, cpu: str) -> list[str]:
+    """The kubelet's roots at the least depth that has one."""
     level, searched = [""], 0
     for _ in range(DEEPEST_ROOT + 1):
         below = [f"{parent}{name}" for parent in level for name in _directories(files, f"{cpu}/{parent}")]
         roots = [path for path in below if ROOT.match(path.rpartition("/")[2])]
         if roots:
-            return min(roots)
+            return roots
         searched += len(below)
         if searched > MOST_SEARCHED:
-            return None
+            return []
         level = [f"{path}/" for path in below]
-    return None
+    return []
 
 
 def _parents(layout: Layout) -> Iterator[tuple[Quality, str]]:

@@ -50,6 +50,19 @@ def test_takes_v1_controllers_mounted_apart_together_or_linked(tmp_path: Path) -
     assert (layout.version, layout.cpu, layout.cpuacct) == (Version.V1, "cpu", "cpu,cpuacct")
 
 
+@pytest.mark.parametrize("has_systemd", [True, False], ids=["to systemd", "to cgroupfs"])
+def test_takes_the_root_that_has_pods_where_the_kubelet_has_changed_its_driver(has_systemd: bool) -> None:
+    """Without a reboot the old root stays, and perhaps pods in it whose containers are gone."""
+    n = node(2, Setup(has_systemd=not has_systemd))
+    old = n.kubelet.start(OTHER, emulated.Quality.BURSTABLE, {"main": 2.0})
+    for container in list(old.containers.values()):
+        n.kubelet._end(container)
+    kubelet = emulated.Kubelet(n.tree, Setup(has_systemd=has_systemd))
+    pod = kubelet.start(UID, emulated.Quality.BURSTABLE, {"main": 2.0})
+    assert n.layout.root == kubelet.root
+    assert list_pods(n.files, n.layout)[UID].path == pod.path
+
+
 def test_knows_no_layout_where_no_kubelet_works(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
     (tmp_path / "system.slice").mkdir()

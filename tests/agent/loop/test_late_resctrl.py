@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from coda_lab.emulators.cgroups.file_access import files_over
+from coda_lab.emulators.cgroups.kubelet import Kubelet, Quality, Setup
+from coda_lab.emulators.node import MAIN
 from coda_lab.emulators.resctrl.profiles import PROFILES
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
@@ -31,6 +33,21 @@ async def test_a_resctrl_that_is_mounted_later_is_used(make_rig: MakeRig, waits_
     assert "hog" in rig.told("Throttled")
     assert train.seen_share >= 0.95 * 0.9
     assert rig.api.profiles[-1]["status"]["bandwidth"]["measured"] is True
+
+
+async def test_pods_are_found_after_the_kubelet_has_changed_its_driver(make_rig: MakeRig) -> None:
+    """The agent began before the first pod in the new root."""
+    rig = make_rig()
+    node = rig.node
+    left = node.kubelet.start("0a1b2c3d-1111-4222-8333-444455556666", Quality.BURSTABLE, {MAIN: 2.0})
+    for container in list(left.containers.values()):
+        node.kubelet._end(container)
+    node.kubelet = Kubelet(node.tree, Setup(has_systemd=False))
+    victim(node)
+    await rig.run(CALM_S)
+    aggressor(node)
+    await rig.run(90)
+    assert "hog" in rig.told("Throttled")
 
 
 async def test_cpus_that_come_are_in_the_profile(make_rig: MakeRig) -> None:
