@@ -29,7 +29,11 @@ BOARD = Board(
                     unit="percentunit",
                 ),
                 Number(title="Jobs waiting", says="Jobs without a place.", expr="sum(coda_planner_waiting_jobs)"),
-                Number(title="GPUs wanted", says="By waiting jobs that nodes would help.", expr=most("coda_queue_gpus_wanted")),
+                Number(
+                    title="GPUs wanted",
+                    says="By waiting jobs that nodes would help.",
+                    expr=most("coda_queue_gpus_wanted"),
+                ),
                 Number(
                     title="Nodes not Ready",
                     says="As the operator sees them.",

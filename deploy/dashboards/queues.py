@@ -16,7 +16,11 @@ BOARD = Board(
             title="Now",
             panels=(
                 Number(title="Jobs waiting", says="Jobs without a place.", expr="sum(coda_planner_waiting_jobs)"),
-                Number(title="GPUs wanted", says="By waiting jobs that nodes would help.", expr=most("coda_queue_gpus_wanted")),
+                Number(
+                    title="GPUs wanted",
+                    says="By waiting jobs that nodes would help.",
+                    expr=most("coda_queue_gpus_wanted"),
+                ),
                 Number(
                     title="Jobs running",
                     says="Of all arrays.",
