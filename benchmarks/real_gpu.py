@@ -47,7 +47,8 @@ class Compared:
 
 
 def now() -> Moment:
-    return Moment(monotonic_s=time.monotonic(), wall_s=time.time())
+    wall_s = time.time()
+    return Moment(monotonic_s=time.monotonic(), wall_s=wall_s, node_wall_s=wall_s)
 
 
 def main() -> int:

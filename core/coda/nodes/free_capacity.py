@@ -22,7 +22,7 @@ class LevelDomains:
 
     def __init__(self, level: Level, nodes: Sequence[Node], wider: LevelDomains | None) -> None:
         self.name = level.name
-        around = [None] * len(nodes) if wider is None else wider.path_by_node
+        around: list[str | None] = [None] * len(nodes) if wider is None else wider.path_by_node
         labels = [node.labels.get(level.label) for node in nodes]
         places: dict[str | None, set[str | None]] = {}
         for label, place in zip(labels, around, strict=True):
@@ -32,7 +32,9 @@ class LevelDomains:
             for label, place in zip(labels, around, strict=True)
         ]
         # The narrowest domain of this level and wider ones that a node is in.
-        self.path_by_node = [domain or place for domain, place in zip(self.domain_by_node, around, strict=True)]
+        self.path_by_node: list[str | None] = [
+            domain or place for domain, place in zip(self.domain_by_node, around, strict=True)
+        ]
         self.nodes_by_domain: dict[str, list[int]] = {}
         for number, domain in enumerate(self.domain_by_node):
             if domain is not None:
