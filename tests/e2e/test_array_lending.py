@@ -33,7 +33,7 @@ LENDING = {
     "CODA_ARRAY_TAKES_BACK": "true",
     "CODA_RESIZE_DEADLINE_S": "4",
 } | QUICK_LEASE
-SPEC = ClusterSpec(nodes="1x4x16", racks=1, extenders=1, environ_by_part={"extender-0": LENDING})
+SPEC = ClusterSpec(nodes="1x4x17", racks=1, extenders=1, environ_by_part={"extender-0": LENDING})
 ARRAY_QUOTAS = "/apis/coda.scheduler/v1alpha1/arrayquotas"
 
 
@@ -49,7 +49,7 @@ def grant_of(item: Json) -> dict[str, Any]:
 
 
 async def lends(cluster: LocalCluster, user: Client) -> str:
-    """A tuned job of two GPUs with 8 of 16 cores, of which its array owns 2."""
+    """A tuned job of two GPUs with 8 of 17 cores, of which its array owns 2."""
     job = await run(user, auto_job("lends", gpus=2))
     await tell(cluster, job, Tuning(attempt=1, phase=TuningPhase.MEASURING))
     return job
@@ -59,7 +59,7 @@ async def test_a_running_gpu_job_shrinks_in_place_and_the_cpu_job_starts(
     cluster: LocalCluster, user: Client, admin: Client
 ) -> None:
     job = await lends(cluster, user)
-    await admin.create(PODS, pod_json("serves", cpu="12"))
+    await admin.create(PODS, pod_json("serves", cpu="13"))
     try:
         await wait_for(admin, f"{PODS}/serves", lambda pod: pod["status"]["phase"] == "Running")
         item = await user.get(job_path(job))
@@ -83,7 +83,7 @@ async def test_a_node_that_lets_no_job_shrink_is_asked_once_and_the_reason_says_
     job = await lends(cluster, user)
     node = await node_of(user, job, 0)
     await annotate(admin, node, cpu_manager="static")
-    await admin.create(PODS, pod_json("waits", cpu="12"))
+    await admin.create(PODS, pod_json("waits", cpu="13"))
     try:
         assert (await ended(user, job))["reason"] == "StaticCPUManager"
 
@@ -127,7 +127,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
     )
     quota = f"{ARRAY_QUOTAS}/auto"
     try:
-        # 5.5 cores for each of 4 GPUs are 22, and the node has 16: all are the GPU array's
+        # 5.5 cores for each of 4 GPUs are 22, and the node has 17: all are the GPU array's
         shown = await wait_for(admin, quota, lambda item: "division" in (item.get("status") or {}))
         division = shown["status"]["division"]
         assert {key: division[key] for key in ("source", "coresPerGPU", "largeShare")} == {
@@ -137,7 +137,7 @@ async def test_a_division_follows_the_jobs_of_the_week_and_kills_nothing(
         }
         assert division["jobs"] >= 60
         # The next look divides by it, and takes no second step within the hour.
-        shown = await wait_for(admin, quota, lambda item: item["status"]["gpuArray"]["cpus"]["reserved"] == "16")
+        shown = await wait_for(admin, quota, lambda item: item["status"]["gpuArray"]["cpus"]["reserved"] == "17")
         assert shown["status"]["division"]["coresPerGPU"] == "5.5"
         status = (await user.get(job_path(runs)))["status"]
         assert (status["phase"], status["attempt"]) == ("Running", 1)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 DEADLINE_S = 10.0  # of growth; a kubelet of these takes 0.3 s, and on a busy machine some seconds
 GRANTING = QUICK_LEASE | {"CODA_RESIZE_DEADLINE_S": str(DEADLINE_S)}
 SPEC = ClusterSpec(
-    nodes="4x4x16",
+    nodes="4x4x17",  # a core of each is left to daemons
     racks=2,
     environ_by_part=dict.fromkeys(("extender-0", "extender-1"), GRANTING)
     | {"operator-0": {"CODA_FAILURE_BACKOFF_S": "0.5"}},
@@ -126,9 +126,9 @@ async def test_a_wish_is_granted_resized_on_all_ranks_and_seen_as_done(cluster: 
 
 async def test_a_wish_beyond_the_node_is_refused_with_what_could_be_had(cluster: LocalCluster, user: Client) -> None:
     job = await run(user, auto_job("too-much", gpus=2))
-    await wish(cluster, job, 17)
+    await wish(cluster, job, 18)
     grant = await refused(user, job)
-    assert (grant["code"], grant["mostCores"]) == ("InsufficientCPU", 16)
+    assert (grant["code"], grant["mostCores"]) == ("InsufficientCPU", 17)
     assert await cores_of(user, job) == {("8", "8", "8", 0)}
 
 
@@ -263,7 +263,7 @@ async def test_what_cannot_be_a_tuning_is_refused_by_the_api_server(cluster: Loc
         pytest.param({"requests": {"cpu": "15"}}, 422, "must be less than or equal to", id="request above the limit"),
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, 422, "only cpu and memory", id="another resource"),
         pytest.param(
-            {"requests": {"cpu": "17"}, "limits": {"cpu": "17"}}, 403, "enough allocatable", id="more than the node has"
+            {"requests": {"cpu": "18"}, "limits": {"cpu": "18"}}, 403, "enough allocatable", id="more than the node has"
         ),
     ],
 )
