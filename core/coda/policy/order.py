@@ -58,9 +58,10 @@ def by_attained_service(job: Job) -> SortKey:
 def rank_by_slices(job: Job, within: SortKey, *, borrows: bool = False) -> SortKey:
     """Return the key that puts `within` after priority, and first the jobs that others make room for.
 
-    `borrows`: with the job its tenant would hold more than its own. It goes after all jobs that are within a quota,
-    whatever its priority: what a tenant owns is not for the urgent jobs of others (docs/decisions/0072)."""
-    return (borrows, -job.priority, not is_given_room(job), within)
+    `borrows`: with the job its tenant would hold more than its own. A priority above 0 puts it before no other tenant's
+    jobs then: what a tenant owns is not for the urgent jobs of others (docs/decisions/0072)."""
+    priority = min(job.priority, 0) if borrows else job.priority
+    return (-priority, not is_given_room(job), within)
 
 
 def by_slices(order: Order, job: Job) -> SortKey:

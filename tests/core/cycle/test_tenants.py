@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,14 +64,16 @@ def test_who_stays_within_its_quota_goes_before_who_borrows() -> None:
 
 
 @pytest.mark.parametrize("config", [CODA, PLAIN], ids=["slices", "no slices"])
-@pytest.mark.parametrize("urgent", [{"priority": 10_000}, {"resumable": True}], ids=["priority", "resumable"])
-def test_what_makes_a_job_go_first_takes_nothing_that_another_tenant_owns(
-    config: PolicyConfig, urgent: dict[str, Any]
-) -> None:
+def test_a_priority_takes_nothing_that_another_tenant_owns(config: PolicyConfig) -> None:
     busy = [running(of("lab", "busy", 4), "n")]
-    waiting = [replace(of("lab", "urgent", 4, queued_s=1), **urgent), of("firm", "owed", 4, queued_s=2)]
-    assert started(decided([*busy, *waiting], [tenant("lab", 4), tenant("firm", 4)], config)) == ["owed"]
-    assert started(decided([*busy, *waiting], [tenant("lab", 8), tenant("firm", 4)], CODA)) == ["urgent"]
+    urgent, owed = replace(of("lab", "urgent", 4, queued_s=1), priority=10_000), of("firm", "owed", 4, queued_s=2)
+    assert started(decided([*busy, urgent, owed], [tenant("lab", 4), tenant("firm", 4)], config)) == ["owed"]
+    assert started(decided([*busy, owed, urgent], [tenant("lab", 8), tenant("firm", 4)], CODA)) == ["urgent"]
+
+
+def test_a_negative_priority_counts_for_whoever_borrows() -> None:
+    later, first = replace(of("lab", "later", 8, queued_s=1), priority=-1), of("lab", "first", 8, queued_s=2)
+    assert started(decided([later, first], [tenant("lab", 4)], CODA)) == ["first"]
 
 
 def test_a_start_counts_at_once() -> None:
