@@ -29,7 +29,14 @@ def test_every_job_that_ended_is_asked_for_and_no_other() -> None:
     account = account_of(a=End.SUCCEEDED, b=End.FAILED, c=End.DELETED, d=None, e=End.TAKEN_BACK)
     assert compare(["a", "b", "somebody-elses"], account).problems() == ()
     assert compare(["a"], account).problems() == ("job b ended, and the history has no record of it",)
-    assert compare(["a", "b", "c", "c"], account).problems() == ("the history has more than one record of job c",)
+    assert compare(["a", "b", "c", "c"], account).problems() == ("the history has more records of job c than it has ends",)
+
+
+def test_a_job_may_end_once_more_for_each_restore_that_knew_it() -> None:
+    account = account_of(a=End.SUCCEEDED)
+    account.jobs["a"].restores = 1
+    assert compare(["a", "a"], account).problems() == ()
+    assert compare(["a", "a", "a"], account).problems() == ("the history has more records of job a than it has ends",)
 
 
 async def test_a_record_that_comes_late_is_waited_for(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ class Restorer:
         self.account.take_back(known_jobs - set(jobs), known_pods - set(pods))
         for name, job in jobs.items():
             entry = self.account.jobs.get(name)
+            if entry is not None and name in known_jobs:
+                entry.restores += 1
             if entry is not None and (entry.deletion_asked or not entry.is_open):
                 await insist(_delete(self.admin, job_path(entry.plan.id)))
             elif entry is not None and entry.asked_anew and job["spec"].get("suspend"):

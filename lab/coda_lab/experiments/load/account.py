@@ -31,6 +31,7 @@ class JobEntry:
     deletion_asked: bool = False
     asked_anew: int = 0  # resumed, or edited: each may cost an attempt that did not end by itself
     stopped: set[int] = field(default_factory=set)  # attempts that the planner ordered to stop: they count as no end
+    restores: int = 0  # of etcd, to a time when it was there: each may take back its end, so that it ends again
 
     @property
     def is_open(self) -> bool:

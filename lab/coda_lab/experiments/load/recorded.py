@@ -1,4 +1,7 @@
-"""Whether the history has every job of a run that ended: once, whatever happened to the operator and its database."""
+"""Whether the history has every job of a run that ended: once, whatever happened to the operator and its database.
+
+A restore of etcd takes back what the history keeps: the job ends again, in another attempt. Both records are true.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _TRY_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the history has at the end. `missing`: jobs that ended; `twice`: recorded more than once."""
+    """What the history has at the end. `missing`: jobs that ended; `twice`: recorded more often than they can have ended."""
 
     jobs: int
     missing: tuple[str, ...]
@@ -35,7 +38,7 @@ class Recorded:
     def problems(self) -> tuple[str, ...]:
         """A sentence for each problem."""
         found = [f"job {name} ended, and the history has no record of it" for name in self.missing]
-        return (*found, *(f"the history has more than one record of job {name}" for name in self.twice))
+        return (*found, *(f"the history has more records of job {name} than it has ends" for name in self.twice))
 
     def as_json(self) -> dict[str, Any]:
         """For the report."""
@@ -59,7 +62,7 @@ def compare(names: Iterable[str], account: Account) -> Recorded:
     return Recorded(
         jobs=len(counts),
         missing=tuple(name for name in ended if not counts[name]),
-        twice=tuple(sorted(name for name, count in counts.items() if count > 1)),
+        twice=tuple(sorted(name for name, count in counts.items() if count > 1 + account.jobs[name].restores)),
     )
 
 
