@@ -4,7 +4,7 @@ Takes what `coda replay TRACE --local --out replay.json` and `coda simulate --tr
 --resumable 0 --out DIR` wrote, with equal options for the trace; `coda` is simulated without allocator and eliminator.
 A live cluster takes a moment for everything, and at speed 200 a second of it is 200 s of the trace; so the jobs are
 also simulated with moments like this replay's, drawn again and again. Prints tables in Markdown; `--jobs` writes start
-and wait of every job.
+and wait of every job. Of a slice that begins with running jobs (`slice_of_run.py`), `--after` judges only the others.
 """
 
 from __future__ import annotations
@@ -46,21 +46,20 @@ def main() -> int:
         replayed = replayed_from_json(orjson.loads(options.replay.read_bytes()))
         records = read_jobs(options.records)
         simulated = simulated_starts(records, replayed)
-        comparison = Comparison(replayed, simulated, options.draws)
-        measured = measures_table(replayed.jobs, records)
+        comparison = Comparison(replayed, simulated, options.draws, options.after)
     except (CodaError, OSError, ValueError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 1
     print(
         "\n".join(
             [
-                *measured,
+                *comparison.measures(records),
                 "",
                 *comparison.table(),
                 "",
                 *comparison.worst(WORST),
                 "",
-                *comparison.sensitivity(options.draws),
+                *comparison.sensitivity(),
             ]
         )
     )
@@ -91,18 +90,25 @@ def _last_work_s(job: AuditedJob) -> float:
 
 
 class Comparison:
-    """A replay beside the simulation of its jobs, and beside those with moments like its own."""
+    """A replay beside the simulation of its jobs, and beside those with moments like its own. Judges the jobs that
+    were submitted at `after_s` or later."""
 
-    def __init__(self, replayed: Replayed, simulated: Starts, draws: int) -> None:
+    def __init__(self, replayed: Replayed, simulated: Starts, draws: int, after_s: float = 0.0) -> None:
         simulator = Simulator(replayed)
         self._replayed = replayed
-        self._live = replayed.starts
-        self._simulated = simulated
-        self._drawn = drawn = simulator.starts_of_draws(draws)
-        self._any = simulator.starts_of_any(draws)
+        self._draws = draws
+        self._jobs = tuple(job for job in replayed.jobs if job.submit_s >= after_s)
+        self._live = self._judged(replayed.starts)
+        self._simulated = self._judged(simulated)
+        self._drawn = [self._judged(one) for one in simulator.starts_of_draws(self._draws)]
+        self._any = [self._judged(one) for one in simulator.starts_of_any(self._draws)]
         self._live_rounds = rounds(self._live, ROUND_S * replayed.speed)
-        self._rounds = rounds(simulated, 0.0)
-        self._drawn_rounds = [rounds(one, 0.0) for one in drawn]
+        self._rounds = rounds(self._simulated, 0.0)
+        self._drawn_rounds = [rounds(one, 0.0) for one in self._drawn]
+
+    def measures(self, records: Sequence[AuditedJob]) -> Iterator[str]:
+        """In Markdown: the measures of both sides, and of the simulations with the replay's moments."""
+        return measures_table(self._jobs, records, self._drawn)
 
     def table(self) -> Iterator[str]:
         """In Markdown: what the replay did, the simulation, and the simulations with its moments."""
@@ -126,21 +132,21 @@ class Comparison:
         if self._replayed.policy == PLAIN and all(job.gpus for job in self._replayed.jobs):
             alike, of = Rounds(replayed=self._replayed, round_s=ROUND_S).alike()
             yield f"| rounds that `decide` repeats | {alike} of {of} | | | |"
-        inside = sum(self._is_drawn(job) for job in self._replayed.jobs)
+        inside = sum(self._is_drawn(job) for job in self._jobs)
         yield f"| waits that the draws reach | {inside} of {len(everybody)} | | | |"
 
     def worst(self, count: int) -> Iterator[str]:
         """In Markdown: the jobs whose waits differ most, and why."""
         yield "| job | GPUs | cores | waited, replay, s | simulated, s | drawn, s | why |"
         yield "|---|---|---|---|---|---|---|"
-        ordered = sorted(self._replayed.jobs, key=lambda job: (-abs(self._off_s(job)), job.job_id))
+        ordered = sorted(self._jobs, key=lambda job: (-abs(self._off_s(job)), job.job_id))
         for job in ordered[:count]:
             live_s, wait_s = self._live[job.job_id].wait_s, self._simulated[job.job_id].wait_s
             cores = job.gang.cpus_per_replica * job.gang.replicas
             drawn = _span(self._drawn_waits_s(job))
             yield f"| {job.job_id} | {job.gpus} | {cores} | {live_s:.0f} | {wait_s:.0f} | {drawn} | {self.cause(job)} |"
 
-    def sensitivity(self, draws: int) -> Iterator[str]:
+    def sensitivity(self) -> Iterator[str]:
         """In Markdown: what such moments do to the simulation itself, at this speed and where they count for less."""
         yield "| moments as at speed | wait of jobs that waited, p50, s | p90, s | pairs started in another order |"
         yield "|---|---|---|---|"
@@ -149,7 +155,7 @@ class Comparison:
         yield f"| none | {here[0]:.0f} | {here[1]:.0f} | |"
         for slower in SLOWER:
             slow = replace(self._replayed, speed=self._replayed.speed / slower)
-            drawn = Simulator(slow).starts_of_draws(draws)
+            drawn = [self._judged(one) for one in Simulator(slow).starts_of_draws(self._draws)]
             halves, most = ([waits(one, among)[index] for one in drawn] for index in (0, 1))
             orders = (agreement(self._rounds, rounds(one, 0.0)) for one in drawn)
             swapped = [100 * one.swapped / max(1, one.ordered) for one in orders]
@@ -157,7 +163,7 @@ class Comparison:
 
     def lines(self) -> Iterator[tuple[object, ...]]:
         """Every job in order of submission, by `COLUMNS`."""
-        for job in sorted(self._replayed.jobs, key=lambda job: (job.submit_s, job.job_id)):
+        for job in sorted(self._jobs, key=lambda job: (job.submit_s, job.job_id)):
             job_id, live, simulated = job.job_id, self._live[job.job_id], self._simulated[job.job_id]
             drawn = self._drawn_waits_s(job)
             times = (live.start_s, simulated.start_s, live.wait_s, simulated.wait_s, min(drawn), max(drawn))
@@ -175,6 +181,9 @@ class Comparison:
             return "nodes kept for others"
         return "moments" if self._is_drawn(job) else "unexplained"
 
+    def _judged(self, starts: Starts) -> Starts:
+        return {job.job_id: starts[job.job_id] for job in self._jobs}
+
     def _all(self) -> tuple[Starts, ...]:
         return (self._live, self._simulated, *self._drawn)
 
@@ -185,13 +194,12 @@ class Comparison:
 
     def _waited(self, starts: Starts) -> int:
         """How many waited for longer than any job did that never waited for room."""
-        placed_s = (job.lag.queued_s + job.lag.placed_s for job in self._replayed.jobs if job.lag.placed_s is not None)
+        placed_s = (job.lag.queued_s + job.lag.placed_s for job in self._jobs if job.lag.placed_s is not None)
         limit_s = max(placed_s, default=0.0) * self._replayed.speed
         return sum(start.wait_s > limit_s for start in starts.values())
 
     def _waited_on_either_side(self) -> list[str]:
-        jobs = self._replayed.jobs
-        return [job.job_id for job in jobs if job.said_why or self._simulated[job.job_id].wait_s > 0]
+        return [job.job_id for job in self._jobs if job.said_why or self._simulated[job.job_id].wait_s > 0]
 
     def _off_s(self, job: LiveJob) -> float:
         return self._live[job.job_id].wait_s - self._simulated[job.job_id].wait_s
@@ -213,6 +221,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("replay", type=Path, help="what `coda replay --local --out` wrote")
     parser.add_argument("records", type=Path, help="jobs.csv.gz of `coda simulate --out`")
     parser.add_argument("--draws", type=positive, default=30, help="simulations with moments like the replay's (30)")
+    parser.add_argument("--after", type=float, default=0.0, help="judge who was submitted then or later, trace s (0)")
     parser.add_argument("--jobs", type=Path, help="file for every job's start and wait, CSV")
     return parser.parse_args()
 

@@ -213,7 +213,7 @@ def test_the_table_says_how_far_waits_and_order_agree() -> None:
 
 def test_slower_replays_are_simulated_with_moments_that_count_for_less() -> None:
     live = replayed(*TWO)
-    none, *slower = list(Comparison(live, Simulator(live).starts(), 5).sensitivity(5))[2:]
+    none, *slower = list(Comparison(live, Simulator(live).starts(), 5).sensitivity())[2:]
     assert none == "| none | 900 | 900 | |"
     assert [line.split(" | ")[0] for line in slower] == ["| 100", "| 10", "| 1"]
     assert slower[-1] == "| 1 | 900 to 900 | 900 to 900 | 0.0 to 0.0 % |"
@@ -250,10 +250,22 @@ def test_measures_are_of_each_kind_and_count_waits_after_stops() -> None:
     }
     assert simulated_starts(records, live)["B"].start_s == 2.0
     assert list(measures_table(live.jobs, records))[-3:] == [
-        "| `cpu_wait_mean_s` | 202 | 102 | +100 (+98.0%) | no |",
-        "| `cpu_wait_p90_s` | 202 | 102 | +100 (+98.0%) | no |",
-        "| `aborts` | 1 | 1 | +0 | |",
+        "| `cpu_wait_mean_s` | 202 | 102 | +100 (+98.0%) | no | |",
+        "| `cpu_wait_p90_s` | 202 | 102 | +100 (+98.0%) | no | |",
+        "| `aborts` | 1 | 1 | +0 | | |",
     ]
+
+
+def test_measures_are_of_those_who_are_judged_and_say_what_moments_do() -> None:
+    live = replayed(job("a"), job("b", sent_s=1.0, placed=9.1, codes=("InsufficientGPUs",)))
+    simulated = Simulator(live).starts()
+    later = Comparison(live, simulated, 5, after_s=1.0)
+    assert [line[0] for line in later.lines()] == ["B"]
+    assert next(later.table()).startswith("| | replay")
+    table = list(later.measures(audited(live)))
+    low_s, high_s = table[6].split(" | ")[-1].removesuffix(" |").split(" to ")
+    waits_s = [one["B"].wait_s for one in Simulator(live).starts_of_draws(5)]
+    assert [float(low_s), float(high_s)] == pytest.approx([min(waits_s), max(waits_s)], abs=0.5)
 
 
 def test_cpu_jobs_borrow_and_begin_again_when_the_replay_is_simulated() -> None:
