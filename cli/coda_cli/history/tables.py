@@ -229,6 +229,7 @@ _CAUSE_WORDS = {
     DelayCause.HOLD: "hold",
     DelayCause.RESTART: "restart",
     DelayCause.CODA: "Coda",
+    DelayCause.TRIAL: "trial",
     DelayCause.UNSEEN: "not seen",
 }
 _CATEGORY_BY_REASON = {reason.value: FACTS[reason].category for reason in Reason}

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from coda.errors import InvalidInput
+from coda.lifecycle.state import StopAnswer
 from coda.model import WaitCode
 from coda_cli.explain.advice import ADVICE, advice_for
-from coda_cli.explain.explain_command import explained, sentences_of
+from coda_cli.explain.explain_command import HOW, explained, sentences_of
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import PLACED, Waiting, queue_of
 from coda_kube.objects.json_types import Json
@@ -51,6 +52,10 @@ def test_every_reason_has_advice() -> None:
     assert set(ADVICE) == set(WaitCode)
     assert advice_for("InsufficientGPUs")
     assert advice_for("FromTheFuture") == ""
+
+
+def test_every_answer_to_a_stop_has_its_sentence() -> None:
+    assert set(HOW) == {answer.value for answer in StopAnswer}
 
 
 def test_pods_of_one_owner_are_one_line_and_priority_goes_first() -> None:
