@@ -27,7 +27,7 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
 from coda.errors import InvalidInput, Outage
@@ -43,6 +43,9 @@ LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema ch
 CONNECT_S: Final = 5
 STATEMENT_S: Final = 30
 """Limits of one connect and one statement, so that a database that hangs counts as away. Our choice."""
+
+READ_ONLY: Final = "25006"
+"""PostgreSQL's error for a write to a server that may only be read, as a standby is. Source: its manual, appendix A."""
 
 BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
@@ -90,7 +93,7 @@ class Store:
                 _upgrade(connection)
                 connection.commit()
             finally:
-                if self._engine.dialect.name == "postgresql":
+                if self._engine.dialect.name == "postgresql" and not connection.invalidated:  # else the lock is gone
                     connection.rollback()
                     connection.execute(text("SELECT pg_advisory_unlock(:id)"), {"id": LOCK_ID})
                     connection.commit()
@@ -220,7 +223,17 @@ def _engine(url: URL) -> Engine:
         "tcp_user_timeout": STATEMENT_S * 1000,
         "application_name": "coda-operator",
     }
-    return create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    engine = create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    event.listen(engine, "handle_error", leave_read_only)
+    return engine
+
+
+def leave_read_only(context: ExceptionContext) -> None:
+    """Close every connection once one may not write: after a fail-over they lead to a standby, which answers pings.
+
+    Whoever only reads, as `coda report`, may stay at a standby."""
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        context.is_disconnect = True
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

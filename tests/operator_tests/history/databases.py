@@ -80,6 +80,12 @@ class PostgreSQL:
             connection.execute("CREATE SCHEMA public")
         return url
 
+    def set_read_only(self, url: URL, is_read_only: bool) -> None:
+        """Whether new connections to the database may write; those that are there stay as they are."""
+        change = "SET default_transaction_read_only = on" if is_read_only else "RESET default_transaction_read_only"
+        with psycopg.connect(self._conninfo("postgres"), autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {url.database} {change}".encode())
+
     def _conninfo(self, database: str) -> str:
         return f"host={self._folder} user=coda dbname={database}"
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, inspect, select, text
+from psycopg.errors import ReadOnlySqlTransaction, UniqueViolation
+from sqlalchemy import create_engine, event, inspect, select, text
 from sqlalchemy.engine import URL
 
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
-from coda_operator.history.store import MIGRATIONS, Store, database_url
+from coda_operator.history.store import MIGRATIONS, Store, database_url, leave_read_only
 from coda_operator.history.tables import METADATA, VERSION
 from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
@@ -233,6 +234,53 @@ def test_a_server_that_was_away_is_found_again(server: PostgreSQL) -> None:
         server.start()
     assert store.write([record(1)]) == 1
     store.close()
+
+
+def test_after_a_fail_over_no_connection_to_a_standby_is_kept(server: PostgreSQL) -> None:
+    """It may only be read, and answers pings; the address leads to another server by now."""
+    database = server.new_database()
+    store = Store(database)
+    store.migrate()
+    store.close()
+    server.set_read_only(database, True)
+    assert list(store.jobs(*ALWAYS)) == []
+    with pytest.raises(Outage, match="read-only"):
+        store.write([record(1)])
+    server.set_read_only(database, False)
+    assert store.write([record(1)]) == 1
+    store.close()
+
+
+def test_tables_are_made_once_the_server_may_be_written(server: PostgreSQL) -> None:
+    database = server.new_database()
+    server.set_read_only(database, True)
+    store = Store(database)
+    with pytest.raises(Outage, match="read-only"):
+        store.migrate()
+    server.set_read_only(database, False)
+    store.migrate()
+    assert store.write([record(1)]) == 1
+    store.close()
+
+
+@pytest.mark.parametrize(("error", "connects"), [(ReadOnlySqlTransaction, 2), (UniqueViolation, 1)])
+def test_what_may_not_write_is_connected_again(tmp_path: Path, error: type[Exception], connects: int) -> None:
+    engine = create_engine(URL.create("sqlite", database=str(tmp_path / "history")))
+    event.listen(engine, "handle_error", leave_read_only)
+    connected: list[object] = []
+    event.listen(engine, "connect", lambda connection, _: connected.append(connection))
+
+    def refuse(_cursor: object, statement: str, *_: object) -> None:
+        if statement == "INSERT":
+            raise error("refused")
+
+    event.listen(engine, "do_execute", refuse)
+    with pytest.raises(error), engine.connect() as connection:
+        connection.exec_driver_sql("INSERT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    assert len(connected) == connects
+    engine.dispose()
 
 
 @pytest.mark.parametrize(
