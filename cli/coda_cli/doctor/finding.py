@@ -10,7 +10,7 @@ from typing import Final
 from coda.wording import listed
 
 MOST_SKEW_S: Final = 5.0
-_NAMED: Final = 3  # nodes or DaemonSets that a sentence names
+NAMED: Final = 3  # nodes or DaemonSets that a sentence names
 
 
 class Level(Enum):
@@ -39,5 +39,5 @@ def unreadable(about: str) -> Finding:
 
 def few(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
-    more = len(names) - _NAMED
-    return listed([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+    more = len(names) - NAMED
+    return listed([*names[:NAMED], *([f"{more} more"] if more > 0 else [])])

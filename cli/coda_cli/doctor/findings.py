@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from coda.wording import counted, listed
+from coda_cli.doctor.agents import agents, gpus_of
 from coda_cli.doctor.daemon_sets import kept_out
-from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
+from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
 from coda_cli.doctor.seen import LEASES, Lead, Seen
 from coda_cli.doctor.suspects import suspect_gpus
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import AGENT, GPU, OPT_IN, POOL_TAINT
-from coda_kube.objects.quantities import whole_from_quantity
+from coda_kube.objects.names import GPU, OPT_IN, POOL_TAINT
 from coda_kube.served_schema import APPLY_DEFINITIONS, missing_fields
 
 CPU_JOBS_POLICY: Final = "coda-cpu-jobs"
 OLDEST: Final = (1, 33)  # of Kubernetes
 CPU_JOBS_FROM: Final = (1, 36)
-_LACKS: Final = {
-    "another program": "one program alone should use resctrl: see docs/decisions/0018",
-    "hardware has no": "nothing: these nodes limit cores, and no memory bandwidth",
-    "resctrl": "mount it on the node: mount -t resctrl resctrl /sys/fs/resctrl (Intel RDT, AMD QoS)",
-    "NVML": "install the driver and NVIDIA's container runtime, or set agent.driverPath (docs/installing.md)",
-    "driver": "look at nvidia-smi on the node: its driver answers nothing",
-}
-"""What to do, by a word of what agents report; the first that fits."""
-_NAMED: Final = 3  # nodes or DaemonSets that a sentence names
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
@@ -45,7 +35,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield from _cpu_jobs(seen)
     yield from _gpu_nodes(seen)
     yield from suspect_gpus(seen)
-    yield from _agents(seen)
+    yield from agents(seen)
     yield _clock(seen)
     yield from node_clocks(seen)
 
@@ -65,7 +55,7 @@ def _definitions(seen: Seen) -> Finding:
         return Finding(Level.BAD, about, "the API server does not know TrainingJobs", "install Coda, or: " + fix)
     missing = [*missing_fields(seen.schema)]
     if missing:
-        return Finding(Level.BAD, about, f"older than this version: no {listed(missing[:_NAMED])}", fix)
+        return Finding(Level.BAD, about, f"older than this version: no {listed(missing[:NAMED])}", fix)
     return Finding(Level.GOOD, about, "complete")
 
 
@@ -119,13 +109,13 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
         yield unreadable(about)
         return
     yield from _daemon_sets(seen)
-    with_gpus = [node for node in seen.nodes if _gpus(node)]
+    with_gpus = [node for node in seen.nodes if gpus_of(node)]
     if not with_gpus:
         fix = "install NVIDIA's device plugin or GPU operator, with a toleration of the pool's taint"
         yield Finding(Level.BAD, about, f"no node shows {GPU}", fix)
         return
     pool = [node for node in with_gpus if _has_pool_taint(node)]
-    gpus = counted(sum(map(_gpus, with_gpus)), "GPU")
+    gpus = counted(sum(map(gpus_of, with_gpus)), "GPU")
     if pool and len(pool) < len(with_gpus):
         outside = [node["metadata"]["name"] for node in with_gpus if not _has_pool_taint(node)]
         says = f"{few(outside)} of {len(with_gpus)} lack the pool's taint: others may take their GPUs"
@@ -142,33 +132,6 @@ def _daemon_sets(seen: Seen) -> Iterator[Finding]:
         yield Finding(Level.NOTE, "DaemonSets", f"{few(kept)} not on nodes of the pool", fix)
 
 
-def _agents(seen: Seen) -> Iterator[Finding]:
-    about = "agents"
-    if seen.nodes is None or seen.profiles is None:
-        yield unreadable(about)
-        return
-    profiled = {item["metadata"]["name"] for item in seen.profiles}
-    with_gpus = [node["metadata"]["name"] for node in seen.nodes if _gpus(node)]
-    without = [name for name in with_gpus if name not in profiled]
-    if with_gpus and not profiled:
-        yield Finding(
-            Level.NOTE, about, "none: no job is tuned, no pod is throttled", "agent.enabled=true in the chart"
-        )
-    elif without:
-        fix = f"kubectl -n coda-system get pods -o wide -l app.kubernetes.io/component={AGENT.removeprefix('coda-')}"
-        yield Finding(Level.BAD, about, f"no NodeProfile of {few(without)}", fix)
-    elif with_gpus:
-        yield Finding(Level.GOOD, about, f"one on each of {counted(len(with_gpus), 'GPU node')}")
-    lacks = Counter(lack for item in seen.profiles for lack in (item.get("status") or {}).get("lacks") or ())
-    for lack, nodes in lacks.most_common(_NAMED):
-        yield Finding(Level.NOTE, about, f"{counted(nodes, 'node')}: {lack}", _fix_of_lack(lack))
-
-
-def _fix_of_lack(lack: str) -> str:
-    """What can be done about something that an agent lacks; empty where it is as the hardware is."""
-    return next((fix for word, fix in _LACKS.items() if word in lack), "")
-
-
 def _clock(seen: Seen) -> Finding:
     if abs(seen.clock_ahead_s) > MOST_SKEW_S:
         says = f"this machine is {seen.clock_ahead_s:+.0f} s off the API server"
@@ -183,10 +146,6 @@ def _version(seen: Seen) -> tuple[int, int]:
 
 def _text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-def _gpus(node: Json) -> int:
-    return whole_from_quantity((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
 
 
 def _has_pool_taint(node: Json) -> bool:

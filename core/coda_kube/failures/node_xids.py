@@ -14,6 +14,8 @@ from coda_kube.objects.quantities import seconds_from_time
 Item = Mapping[str, Any]
 LONGEST_S: Final = 3600.0
 """An agent writes its profile at least so often, so a profile is never older."""
+SILENT_S: Final = 2 * LONGEST_S
+"""An agent that has written nothing for so long is dead. Our choice: it has missed a profile by an hour."""
 MOST: Final = 64  # as the CRD says
 
 
@@ -24,6 +26,16 @@ def came_s(profile: Item, now_s: float) -> float:
     except InvalidInput:
         return now_s
     return now_s - min(LONGEST_S, max(0.0, now_s - written_s))
+
+
+def is_silent(profile: Item, now_s: float) -> bool:
+    """True if the agent has written nothing for two hours, by the time in its profile, or never said a time.
+
+    Who watches the profiles need not believe the clock of a node: see the operator's `Agents`."""
+    try:
+        return now_s - seconds_from_time((profile.get("status") or {}).get("time")) >= SILENT_S
+    except InvalidInput:
+        return True
 
 
 def watches_xids(profile: Item) -> bool:

@@ -17,7 +17,7 @@ from coda.lifecycle import RankPod
 from coda.lifecycle.state import Untuned
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only
-from coda_kube.failures.node_xids import LONGEST_S, came_s, watches_xids, xids_from_json
+from coda_kube.failures.node_xids import SILENT_S, came_s, watches_xids, xids_from_json
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, VERSION
 from coda_operator.view.job_record import JobRecord
@@ -62,7 +62,7 @@ class Agents:
     def watched(self) -> frozenset[str]:
         """Return the nodes whose agents see every Xid. One that wrote nothing for two hours is dead."""
         now_s = self._clock()
-        return frozenset(node for node, at_s in self._written_s.items() if now_s - at_s < 2 * LONGEST_S)
+        return frozenset(node for node, at_s in self._written_s.items() if now_s - at_s < SILENT_S)
 
     def xids(self) -> Iterable[NodeXid]:
         """Return every Xid that is told, by node."""

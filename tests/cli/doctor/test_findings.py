@@ -49,6 +49,13 @@ def daemon_set(name: str, *tolerations: Json, **spec: Any) -> Json:
     return {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": pod}}}
 
 
+NOW_S = 1_795_000_000.0
+
+
+def profile(name: str, *, written_s: float = NOW_S, **status: Any) -> Json:
+    return {"metadata": {"name": name}, "status": {"time": time_from_seconds(written_s), "lacks": []} | status}
+
+
 PRESENT = "nvidia.com/gpu.present"
 NVIDIA: Json = {
     "affinity": {
@@ -74,7 +81,6 @@ def labelled(name: str, *, gpus: int = 8) -> Json:
     return {**found, "metadata": {"name": name, "labels": {PRESENT: "true"}}}
 
 
-NOW_S = 1_795_000_000.0
 LEAF = new_leaf(new_authority(NOW_S), serves=True, now_s=NOW_S).certificate
 SCHEDULER: Json = {
     "profiles": [{"schedulerName": "coda", "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}}],
@@ -112,7 +118,7 @@ WELL = Seen(
     leads=LEAD,
     nodes=[node("n1"), node("n2"), node("cpu", gpus=0, taints=())],
     daemon_sets=[daemon_set("plugin", {"key": "coda.scheduler/pool", "operator": "Exists"})],
-    profiles=[{"metadata": {"name": name}, "status": {"lacks": []}} for name in ("n1", "n2")],
+    profiles=[profile("n1"), profile("n2")],
     namespaces=[{"metadata": {"name": "batch", "labels": {"coda.scheduler/opt-in": "true"}}}],
     refusing=[binding("coda-reserved-keys", "Deny")],
     mutating=[binding("coda-cpu-jobs")],
@@ -217,12 +223,12 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             {"profiles": []}, (Level.NOTE, "agents", "none: no job is tuned, no pod is throttled"), id="no agents"
         ),
         pytest.param(
-            {"profiles": [{"metadata": {"name": "n1"}, "status": {"lacks": ["no resctrl"]}}]},
+            {"profiles": [profile("n1", lacks=["no resctrl"])]},
             (Level.BAD, "agents", "no NodeProfile of n2"),
             id="a node without an agent",
         ),
         pytest.param(
-            {"profiles": [{"metadata": {"name": name}, "status": {"lacks": ["no resctrl"]}} for name in ("n1", "n2")]},
+            {"profiles": [profile(name, lacks=["no resctrl"]) for name in ("n1", "n2")]},
             (Level.NOTE, "agents", "2 nodes: no resctrl"),
             id="what nodes lack",
         ),
@@ -311,14 +317,6 @@ def test_everything_that_is_bad_says_what_to_do() -> None:
     assert all(one.fix for one in findings(ill) if one.level is Level.BAD)
 
 
-def test_an_agent_without_nvml_is_helped_by_what_brings_nvml() -> None:
-    """Privileges bring device files, and no library."""
-    lacks = ["no NVML: NVML Shared Library Not Found"]
-    profiles = [{"metadata": {"name": name}, "status": {"lacks": lacks}} for name in ("n1", "n2")]
-    (found,) = [one for one in findings(replace(WELL, profiles=profiles)) if one.level is not Level.GOOD]
-    assert "NVIDIA's container runtime, or set agent.driverPath" in found.fix
-
-
 @pytest.mark.parametrize(
     ("by_cert_manager", "asked"), [(False, "logs deploy/coda-operator"), (True, "describe certificates")]
 )
@@ -326,29 +324,6 @@ def test_who_issues_the_certificates_is_asked_when_they_end(by_cert_manager: boo
     late = replace(WELL, now_s=NOW_S + 31 * 86400, by_cert_manager=by_cert_manager)
     (found,) = [one for one in findings(late) if one.about == "certificates"]
     assert found.fix == f"kubectl -n coda-system {asked}"
-
-
-def test_a_node_whose_gpus_failed_four_users_is_named_with_the_way_to_trust_it_again() -> None:
-    failure = {"node": "n1", "reason": "GPU ECC error", "retry": "other-node", "explicit": True}
-    failure["time"] = time_from_seconds(NOW_S - 60)
-    jobs = [
-        {"metadata": {"uid": user, "name": user, "namespace": user}, "status": {"failure": failure}} for user in "abcd"
-    ]
-    assert told(replace(WELL, jobs=jobs[:3])) == []
-    (found,) = [one for one in findings(replace(WELL, jobs=jobs)) if one.level is not Level.GOOD]
-    assert "nothing is placed on n1 until " in found.says
-    assert found.says.endswith("GPU ECC error in jobs of 4 users")
-    assert "kubectl annotate node n1 --overwrite coda.scheduler/cleared=" in found.fix
-
-
-def test_a_node_whose_agent_saw_a_broken_gpu_is_named() -> None:
-    now = time_from_seconds(NOW_S - 60)
-    seen = {"time": now, "xids": [{"gpu": "GPU-1", "xid": 79, "time": now, "podUIDs": []}]}
-    profiles = [{"metadata": {"name": "n1"}, "status": seen}]
-    found = [one.says for one in findings(replace(WELL, jobs=[], profiles=profiles)) if one.about == "suspect GPUs"]
-    assert [says.partition(": ")[2] for says in found] == [
-        "its agent saw Xid 79 on GPU-1: the GPU has fallen off the bus"
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""What `coda doctor` says of agents: whether one lives on each node, and what they lack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda_cli.doctor.finding import Level
+from coda_cli.doctor.findings import findings
+from coda_kube.failures.node_xids import SILENT_S
+from coda_kube.objects.json_types import Json
+from tests.cli.doctor.test_findings import NOW_S, WELL, daemon_set, node, profile, told
+
+EVERYWHERE = {"operator": "Exists"}
+
+
+def agent_set(wanted: int, ready: int, namespace: str = "coda-system") -> Json:
+    found = daemon_set("coda-agent", EVERYWHERE)
+    found["metadata"]["namespace"] = namespace
+    return found | {"status": {"desiredNumberScheduled": wanted, "numberReady": ready}}
+
+
+def test_a_node_whose_agent_is_silent_is_named() -> None:
+    silent = profile("n2", written_s=NOW_S - SILENT_S)
+    late = profile("n1", written_s=NOW_S - SILENT_S + 1)
+    assert told(replace(WELL, profiles=[late, silent])) == [
+        (Level.BAD, "agents", "silent for two hours or more on n2"),
+    ]
+    assert told(replace(WELL, profiles=[late, profile("n2")])) == []
+
+
+@pytest.mark.parametrize("status", [{}, {"time": "yesterday"}])
+def test_an_agent_that_never_said_a_time_is_silent(status: Json) -> None:
+    profiles = [profile("n1"), {"metadata": {"name": "n2"}, "status": status}]
+    assert told(replace(WELL, profiles=profiles)) == [(Level.BAD, "agents", "silent for two hours or more on n2")]
+
+
+def test_what_is_left_of_a_node_that_is_gone_or_has_no_gpus_is_not_missed() -> None:
+    old = [profile(name, written_s=NOW_S - 9e5) for name in ("gone", "cpu")]
+    assert told(replace(WELL, profiles=[profile("n1"), profile("n2"), *old])) == []
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "says"),
+    [
+        (agent_set(3, 1), ["2 of 3 are not ready"]),
+        (agent_set(3, 3), []),
+        (daemon_set("coda-agent", EVERYWHERE), []),
+        (agent_set(3, 1, namespace="other"), []),
+    ],
+)
+def test_agents_that_are_not_ready_are_counted(daemon_set: Json, says: list[str]) -> None:
+    found = told(replace(WELL, daemon_sets=[daemon_set]))
+    assert found == [(Level.BAD, "agents", sentence) for sentence in says]
+
+
+def test_agents_of_whom_none_ever_ran_are_not_called_switched_off() -> None:
+    found = told(replace(WELL, profiles=[], daemon_sets=[agent_set(2, 0)]))
+    assert found == [
+        (Level.BAD, "agents", "no NodeProfile of n1 and n2"),
+        (Level.BAD, "agents", "2 of 2 are not ready"),
+    ]
+
+
+def test_missing_and_silent_agents_are_both_told() -> None:
+    nodes = [node("n1"), node("n2"), node("n3")]
+    found = told(replace(WELL, nodes=nodes, profiles=[profile("n1"), profile("n2", written_s=0.0)]))
+    assert [says for _, _, says in found] == ["no NodeProfile of n3", "silent for two hours or more on n2"]
+
+
+def test_an_agent_without_nvml_is_helped_by_what_brings_nvml() -> None:
+    """Privileges bring device files, and no library."""
+    lacks = ["no NVML: NVML Shared Library Not Found"]
+    profiles = [profile(name, lacks=lacks) for name in ("n1", "n2")]
+    (found,) = [one for one in findings(replace(WELL, profiles=profiles)) if one.level is not Level.GOOD]
+    assert "NVIDIA's container runtime, or set agent.driverPath" in found.fix
