@@ -7,7 +7,7 @@ import base64
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -58,6 +58,7 @@ class Seen:
     certificates: Mapping[str, bytes] | None  # PEM, by the name of the Secret
     by_cert_manager: bool = False  # the operator leaves them to it
     jobs: Items = None  # TrainingJobs
+    operator_settings: Mapping[str, str] = field(default_factory=dict)  # as its Deployment sets them, by variable
 
 
 async def look(client: Client) -> Seen:
@@ -102,6 +103,7 @@ async def look(client: Client) -> Seen:
         certificates=None if secrets is None else dict(_certificates(secrets)),
         by_cert_manager=leaves_certificates(operator or {}),
         jobs=jobs,
+        operator_settings=settings_of(operator or {}),
     )
 
 
@@ -135,9 +137,14 @@ def leaves_certificates(operator: Json) -> bool:
     """Whether the chart tells the operator's Deployment to leave certificates to cert-manager.
 
     Annotations of the Secrets do not tell: after a switch back the operator keeps those that are still good."""
-    pod = operator.get("spec", {}).get("template", {}).get("spec", {})
+    return settings_of(operator).get("CODA_CERTIFICATES") == "foreign"
+
+
+def settings_of(deployment: Json) -> dict[str, str]:
+    """Return the environment that a Deployment gives its containers, without what comes from elsewhere."""
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
     variables = [one for container in pod.get("containers") or () for one in container.get("env") or ()]
-    return any(one["name"] == "CODA_CERTIFICATES" and one.get("value") == "foreign" for one in variables)
+    return {one["name"]: str(one["value"]) for one in variables if one.get("value") is not None}
 
 
 async def _one(client: Client, path: str) -> Json | None:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from coda_cli.doctor.seen import Lead, lead
+from coda_cli.doctor.seen import Lead, lead, leaves_certificates, settings_of
 from coda_kube.api.client import Client
 from coda_kube.api.credentials import Access
 from coda_kube.objects.json_types import Json
@@ -56,3 +56,15 @@ async def test_a_lease_that_may_not_be_read_says_nothing_about_the_leader(
 ) -> None:
     async with answering(answer) as client:
         assert await lead(client, "coda-planner", within_s=0.1, every_s=0.01) is expected
+
+
+def test_the_settings_of_a_deployment_are_those_that_it_states() -> None:
+    env = [
+        {"name": "CODA_CORDON_SHARE", "value": "0.2"},
+        {"name": "CODA_CERTIFICATES", "value": "foreign"},
+        {"name": "CODA_IDENTITY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    operator = {"spec": {"template": {"spec": {"containers": [{"name": "proxy"}, {"env": env}]}}}}
+    assert settings_of(operator) == {"CODA_CORDON_SHARE": "0.2", "CODA_CERTIFICATES": "foreign"}
+    assert leaves_certificates(operator)
+    assert settings_of({}) == {}
