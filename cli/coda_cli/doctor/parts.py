@@ -15,8 +15,9 @@ from coda_kube.certificates import end_s
 from coda_kube.objects.names import POOL_TAINT, SCHEDULER
 
 DAY_S: Final = 86_400.0
-SOON_S: Final = 5 * DAY_S
-"""The operator renews with a third of 30 days left, so 5 days left say that nobody has renewed for days."""
+SOON_S: Final = 14 * DAY_S
+"""Whoever issues them renews with 20 of 30 days left, so 14 days left say that nobody has renewed for days: as the
+alert CodaCertificateEnds."""
 
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _OPERATOR_ISSUES: Final = "kubectl -n coda-system logs deploy/coda-operator"

@@ -277,8 +277,8 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             id="old certificates",
         ),
         pytest.param(
-            {"now_s": NOW_S + 27 * 86400},
-            (Level.NOTE, "certificates", "coda-extender-tls over in less than 5 days"),
+            {"now_s": NOW_S + 17 * 86400},
+            (Level.NOTE, "certificates", "coda-extender-tls over in less than 14 days"),
             id="nobody renews",
         ),
         pytest.param(
