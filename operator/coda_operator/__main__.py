@@ -59,8 +59,16 @@ async def _run(settings: Settings, client: Client) -> None:
     recorder = Recorder(client, settings.identity)
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
     store = store_of(settings.history_url.get_secret_value(), settings.history_file)
-    history = HistoryKeeper(store, client, queue.wake, cluster.learned_cores, REGISTRY, clock=clock)
     cpu_history = CpuHistory(store, client, REGISTRY, days=settings.history_cpu_days, clock=clock)
+    history = HistoryKeeper(
+        store,
+        client,
+        queue.wake,
+        cluster.learned_cores,
+        REGISTRY,
+        cpu_jobs_away=cpu_history.is_away,
+        clock=clock,
+    )
     lifecycle = settings.lifecycle()
     rules = read_failure_rules(settings.failure_rules)
     trials = Trials(client, settings.trial_node_selector())

@@ -26,6 +26,7 @@ class Case:
     fires: dict[str, str]
     calm: dict[str, str]
     labels: dict[str, str] = field(default_factory=dict)
+    fires_also: tuple[tuple[dict[str, str], dict[str, str]], ...] = ()  # for other series, with these labels
 
 
 def always(value: float) -> str:
@@ -143,8 +144,16 @@ CASES = (
     Case(
         alert="CodaHistoryLost",
         fires={'coda_operator_history_dropped_total{reason="Refused"}': lately(1, 5)},
-        calm={'coda_operator_history_dropped_total{reason="Refused"}': always(7)},
+        calm={
+            'coda_operator_history_dropped_total{reason="Refused"}': always(7),
+            "coda_operator_history_cpu_jobs_refused_total": always(7),
+            "coda_operator_history_cpu_jobs_lost": always(7),
+        },
         labels={"reason": "Refused"},
+        fires_also=(
+            ({"coda_operator_history_cpu_jobs_refused_total": lately(1, 5)}, {"reason": "CpuJobsRefused"}),
+            ({"coda_operator_history_cpu_jobs_lost": lately(1, 5)}, {"reason": "CpuJobsLost"}),
+        ),
     ),
     Case(
         alert="CodaWatchBroken",
@@ -191,14 +200,11 @@ def test_every_alert_has_a_case() -> None:
 
 def test_each_alert_fires_when_it_should_and_not_otherwise(tmp_path: Path) -> None:
     severity_by_alert = {rule["alert"]: rule["labels"]["severity"] for rule in alerts()}
-    tests = [
-        part
-        for case in CASES
-        for part in (
-            promtool_test(case.alert, case.fires, case.labels | {"severity": severity_by_alert[case.alert]}),
-            promtool_test(case.alert, case.calm, None),
-        )
-    ]
+    tests = [promtool_test(case.alert, case.calm, None) for case in CASES]
+    for case in CASES:
+        severity = {"severity": severity_by_alert[case.alert]}
+        for series, labels in ((case.fires, case.labels), *case.fires_also):
+            tests.append(promtool_test(case.alert, series, labels | severity))
     file = tmp_path / "alerts.test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}))
     ended = subprocess.run([program("promtool"), "test", "rules", file], capture_output=True, text=True, check=False)

@@ -36,6 +36,10 @@ class CpuHistory:
                 clock=clock,
             )
 
+    def is_away(self) -> bool:
+        """True while this replica leads and cannot write the store."""
+        return self._recorder is not None and self._recorder.is_away
+
     async def watch(self) -> None:
         """Know which CPU jobs ended, until cancelled. For every replica."""
         await (self._watch.run() if self._watch is not None else asyncio.Event().wait())

@@ -67,6 +67,11 @@ class CpuRecorder:
         self._is_open = False
         metrics.show_waiting(lambda: watch.waiting, lambda: watch.lost)
 
+    @property
+    def is_away(self) -> bool:
+        """True if the last try failed, and this replica leads."""
+        return self._failures > 0
+
     async def run(self) -> None:
         """Write until cancelled. While the store is away, records wait in the process."""
         await self._watch.cache.synced.wait()
@@ -79,6 +84,7 @@ class CpuRecorder:
                     continue
                 await self._wait_for_news()
         finally:
+            self._failures = 0  # the next leader's word counts
             self._watch.end_term()
 
     async def _wait_for_news(self) -> None:

@@ -52,8 +52,10 @@ class HistoryKeeper:
         learned: LearnedCores,
         registry: CollectorRegistry,
         *,
+        cpu_jobs_away: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`cpu_jobs_away`: whether the CPU jobs cannot be written; their history is in the same store."""
         self._clock = clock
         self._learned = learned
         self._store = store
@@ -66,7 +68,7 @@ class HistoryKeeper:
             log.warning("no history of finished jobs is kept: set CODA_HISTORY_URL or CODA_HISTORY_FILE")
         else:
             writer = self._writer
-            metrics.show_writer(lambda: writer.waiting, lambda: writer.is_away)
+            metrics.show_writer(lambda: writer.waiting, lambda: writer.is_away or cpu_jobs_away())
 
     def start(self) -> None:
         """Open the store and write from now on, in a thread. Called on the event loop."""

@@ -67,7 +67,7 @@ class Replica:
     def __init__(self, api: FakeCluster, table: Table, *, kept_s: float = 90 * 86400.0) -> None:
         self.registry = CollectorRegistry()
         self.watch = CpuPodWatch(api, clock=clock)
-        self._recorder = CpuRecorder(
+        self.recorder = CpuRecorder(
             self.watch,
             table,
             lambda: asyncio.sleep(0),
@@ -81,7 +81,7 @@ class Replica:
     async def running(self, *, leads: bool = True) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(self.watch.run())]
         if leads:
-            tasks.append(asyncio.create_task(self._recorder.run()))
+            tasks.append(asyncio.create_task(self.recorder.run()))
         try:
             await self.watch.cache.synced.wait()
             yield
@@ -93,7 +93,7 @@ class Replica:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
         """A term of a replica that watches."""
-        task = asyncio.create_task(self._recorder.run())
+        task = asyncio.create_task(self.recorder.run())
         try:
             yield
         finally:
@@ -222,6 +222,25 @@ async def test_a_change_of_leader_loses_nothing_while_the_store_is_away(
             await asyncio.sleep(600)
         assert (first.count("waiting"), first.count("lost"), second.count("lost")) == (0, 0, 0)
     assert sorted(job.uid for job in table.written) == sorted(f"uid-p{number}" for number in range(100))
+
+
+async def test_the_store_is_away_by_the_word_of_who_leads(api: FakeCluster, table: Table) -> None:
+    replica = Replica(api, table)
+    table.is_away = True
+    async with replica.running(leads=False):
+        async with replica.leading():
+            assert not replica.recorder.is_away, "nothing was tried yet"
+            put(api, phase("Failed"))
+            await asyncio.sleep(60)
+            assert replica.recorder.is_away
+            table.is_away = False
+            await asyncio.sleep(120)
+            assert not replica.recorder.is_away
+            table.is_away = True
+            put(api, phase("Failed"), "other")
+            await asyncio.sleep(60)
+            assert replica.recorder.is_away
+        assert not replica.recorder.is_away
 
 
 async def test_what_waits_too_long_beside_another_leader_is_lost_and_counted(api: FakeCluster, table: Table) -> None:

@@ -30,6 +30,7 @@ class Process:
     """A history whose wakes are kept."""
 
     def __init__(self, url: URL | None) -> None:
+        self.cpu_jobs_are_away = False
         self.woken: list[str] = []
         self.learned = LearnedCores()
         self.registry = CollectorRegistry()
@@ -39,6 +40,7 @@ class Process:
             self.woken.append,
             self.learned,
             self.registry,
+            cpu_jobs_away=lambda: self.cpu_jobs_are_away,
             clock=lambda: END_S + 60.0,
         )
 
@@ -105,6 +107,13 @@ def test_a_folder_that_cannot_be_made_is_an_outage_and_stops_nothing(tmp_path: P
     in_real_time(story)
     assert process.count("waiting") == 1
     assert not process.keeper.outbox.is_settled("uid-1", 1)
+
+
+def test_a_store_that_takes_no_cpu_jobs_is_away_too(tmp_path: Path) -> None:
+    process = Process(URL.create("sqlite", database=str(tmp_path / "history.sqlite")))
+    assert process.count("away") == 0
+    process.cpu_jobs_are_away = True
+    assert process.count("away") == 1
 
 
 def test_without_a_store_every_job_may_go() -> None:
