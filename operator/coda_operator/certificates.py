@@ -27,8 +27,12 @@ SERVES_BY_SECRET: Final = {"coda-extender-tls": True, "coda-scheduler-tls": Fals
 CHECK_EVERY_S: Final = 60.0
 RETRY_S: Final = 2.0
 
+Found = tuple[KeyPair | None, str | None]
+"""The pair in a Secret, and the Secret's version; None where there is no such thing."""
+
 Show = Callable[[Mapping[str, float]], None]
-"""Receives when the certificate in each Secret ends, in seconds since 1970."""
+"""Receives when the certificate in each Secret ends, in seconds since 1970; 0: it is not there, or never could be
+read."""
 
 
 class Certificates:
@@ -58,27 +62,49 @@ class Certificates:
             self._show({})  # the next leader's word counts
 
     async def ensure(self) -> None:
-        """Make what is missing, and renew what is due. Raises a CodaError."""
+        """Make what is missing, and renew what is due, as far as the Secrets can be read. Raises a CodaError."""
         now_s = self._clock()
-        found, version = await self._read(AUTHORITY)
-        if found is None or not is_authority(found, now_s=now_s):
-            found = new_authority(now_s)
-            await self._write(AUTHORITY, found, found, version)  # a Conflict: another replica was first
-        for name, serves in SERVES_BY_SECRET.items():
-            leaf, version = await self._read(name)
-            if leaf is None or not is_good(leaf, found, now_s=now_s):
-                await self._write(name, new_leaf(found, serves=serves, now_s=now_s), found, version)
+        read_by_name, failures = await self._read_all()
+        if AUTHORITY in read_by_name:
+            await self._renew(read_by_name, now_s)
+        if failures:
+            raise failures[0]
 
-    async def _read(self, name: str) -> tuple[KeyPair | None, str | None]:
-        """The pair in a Secret, and the Secret's version; None where there is no such thing."""
+    async def _read_all(self) -> tuple[dict[str, Found], list[CodaError]]:
+        """What could be read, and why the others could not: each says for itself when it ends."""
+        read_by_name: dict[str, Found] = {}
+        failures: list[CodaError] = []
+        for name in (AUTHORITY, *SERVES_BY_SECRET):
+            try:
+                read_by_name[name] = await self._read(name)
+            except CodaError as error:
+                self._end_s.setdefault(name, 0.0)
+                failures.append(error)
+        return read_by_name, failures
+
+    async def _renew(self, read_by_name: Mapping[str, Found], now_s: float) -> None:
+        authority, version = read_by_name[AUTHORITY]
+        if authority is None or not is_authority(authority, now_s=now_s):
+            authority = new_authority(now_s)
+            await self._write(AUTHORITY, authority, authority, version)  # a Conflict: another replica was first
+        for name, serves in SERVES_BY_SECRET.items():
+            if name not in read_by_name:
+                continue
+            leaf, version = read_by_name[name]
+            if leaf is None or not is_good(leaf, authority, now_s=now_s):
+                await self._write(name, new_leaf(authority, serves=serves, now_s=now_s), authority, version)
+
+    async def _read(self, name: str) -> Found:
         try:
             secret = await self._client.get(f"{SECRETS_PATH}/{name}")
         except NotFound:
+            self._end_s[name] = 0.0
             return None, None
         data = secret.get("data") or {}
         try:
             pair = KeyPair(*(base64.b64decode(data[key], validate=True) for key in ("tls.crt", "tls.key")))
         except (LookupError, TypeError, ValueError):
+            self._end_s[name] = 0.0
             return None, secret["metadata"]["resourceVersion"]
         self._note(name, pair)
         return pair, secret["metadata"]["resourceVersion"]

@@ -118,6 +118,7 @@ CASES = (
         },
         calm={f'{EXPIRY}{{secret="coda-extender-tls"}}': always(15 * DAY_S)},
         labels={"secret": "coda-extender-tls"},
+        fires_also=(({f'{EXPIRY}{{secret="b"}}': always(0)}, {"secret": "b"}),),  # it cannot be read
     ),
     Case(
         alert="CodaReconcileErrors",

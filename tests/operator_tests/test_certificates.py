@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -74,6 +76,73 @@ async def test_it_is_shown_when_they_end_also_while_they_cannot_be_renewed_and_b
     running.cancel()
     await asyncio.wait([running])
     assert shown[-1] == {}
+
+
+@asynccontextmanager
+async def shown_after_a_restart(api: FakeApi, forbids: Callable[[Call], bool]) -> AsyncIterator[dict[str, float]]:
+    """What a new operator shows after a minute, if the API server forbids it these calls."""
+
+    def refuse(call: Call) -> None:
+        if forbids(call):
+            raise Rejected(403, "Forbidden", "no rights")
+
+    shown: dict[str, float] = {}
+    api.before = refuse
+    running = asyncio.create_task(Certificates(api, lambda end_s: shown.update(end_s), clock=Clock()).run())
+    await asyncio.sleep(60)
+    yield shown
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@pytest.mark.parametrize("name", [AUTHORITY, *SERVES_BY_SECRET])
+async def test_a_secret_that_cannot_be_read_is_shown_as_over_and_hides_no_other(name: str) -> None:
+    api = FakeApi()
+    await Certificates(api, clock=Clock()).ensure()
+    async with shown_after_a_restart(api, lambda call: call.path.endswith(f"/{name}")) as shown:
+        assert shown.keys() == {AUTHORITY, *SERVES_BY_SECRET}
+        assert [each for each, end_s in shown.items() if end_s == 0.0] == [name]
+
+
+async def test_secrets_that_cannot_be_made_are_shown_as_over() -> None:
+    async with shown_after_a_restart(FakeApi(), lambda call: call.verb == "create") as shown:
+        assert shown == dict.fromkeys([AUTHORITY, *SERVES_BY_SECRET], 0.0)
+
+
+async def test_one_that_is_removed_while_nothing_can_be_written_is_shown_as_over() -> None:
+    api, shown = FakeApi(), list[dict[str, float]]()
+    certificates = Certificates(api, lambda end_s: shown.append(dict(end_s)), clock=Clock())
+    running = asyncio.create_task(certificates.run())
+    await asyncio.sleep(1)
+    assert all(shown[0].values()), "at a first start nothing is over"
+    api.remove(f"{SECRETS_PATH}/coda-extender-tls")
+
+    def refuse(call: Call) -> None:
+        if call.verb == "create":
+            raise Rejected(403, "Forbidden", "no rights")
+
+    api.before = refuse
+    await asyncio.sleep(200)
+    assert [name for name, end_s in shown[-1].items() if end_s == 0.0] == ["coda-extender-tls"]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_leaf_is_renewed_although_the_other_cannot_be_read() -> None:
+    api, clock = FakeApi(), Clock()
+    await Certificates(api, clock=clock).ensure()
+    before = everything(api)
+    clock.now_s += 10 * DAY_S
+
+    def refuse(call: Call) -> None:
+        if call.path.endswith("/coda-extender-tls"):
+            raise Rejected(403, "Forbidden", "no rights")
+
+    api.before = refuse
+    with pytest.raises(Rejected):
+        await Certificates(api, clock=clock).ensure()
+    after = everything(api)
+    assert [name for name in after if after[name] != before[name]] == ["coda-scheduler-tls"]
 
 
 @pytest.mark.parametrize("name", SERVES_BY_SECRET)
