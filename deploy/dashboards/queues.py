@@ -90,9 +90,8 @@ BOARD = Board(
             panels=(
                 Chart(
                     title="GPUs used",
-                    says="By the tenant's training jobs.",
+                    says="By the tenant's training jobs, and by those of the tenants below it.",
                     lines={"{{virtual_cluster}}": most(f'coda_tenant_gpus{{state="Used",{_OF}}}', "virtual_cluster")},
-                    stacked=True,
                 ),
                 Chart(
                     title="GPUs used of the quota",
@@ -106,7 +105,7 @@ BOARD = Board(
                 ),
                 Chart(
                     title="GPUs waited for",
-                    says="By the tenant's training jobs.",
+                    says="By the tenant's training jobs, and by those of the tenants below it.",
                     lines={
                         "{{virtual_cluster}}": most(f'coda_tenant_gpus{{state="Waiting",{_OF}}}', "virtual_cluster")
                     },

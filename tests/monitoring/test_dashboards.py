@@ -70,6 +70,14 @@ def test_every_panel_says_what_it_shows_and_stands_on_the_grid(board: Board) -> 
         taken |= cells
 
 
+def test_nothing_of_tenants_is_stacked() -> None:
+    """A tenant counts what those below it hold, so their lines are no parts of a whole."""
+    panels = [panel for board in BOARDS for row in board.rows for panel in row.panels]
+    stacked = [panel for panel in panels if isinstance(panel, Chart) and panel.stacked]
+    of_tenants = [panel.title for panel in stacked if any("coda_tenant_" in expr for expr in panel.lines.values())]
+    assert (bool(stacked), of_tenants) == (True, [])
+
+
 def test_every_expression_is_promql(tmp_path: Path) -> None:
     """As recording rules: the chosen values stand for the variables."""
     rules = [
