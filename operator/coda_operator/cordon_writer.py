@@ -55,9 +55,12 @@ class Cordons:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            await self.check()
-            await asyncio.sleep(CHECK_EVERY_S)
+        try:
+            while True:
+                await self.check()
+                await asyncio.sleep(CHECK_EVERY_S)
+        finally:
+            self._show(0)  # the next leader's word counts
 
     async def check(self) -> None:
         """Decide once; not while jobs are listed again, for not all are known. Costs no request if nothing changes."""

@@ -163,6 +163,20 @@ async def test_a_run_that_succeeds_ends_the_probation() -> None:
         assert running.cluster.suspicion.probation == frozenset()
 
 
+async def test_who_leads_no_more_shows_no_cordon() -> None:
+    api, shown = FakeCluster(), list[int]()
+    async with rest_of_cluster(api, nodes=12), operator(api) as running, agents_heard(running):
+        write_profile(api, "n1", (79, "gone"))
+        await api.until(lambda: bool(running.cluster.agents.xids()), timeout_s=30)
+        cordons = Cordons(api, running.cluster, shown.append, identity="op", share=0.1, clock=clock)
+        leading = asyncio.create_task(cordons.run())
+        await asyncio.sleep(1)  # virtual time
+        assert shown == [1]
+        leading.cancel()
+        await asyncio.wait({leading})
+        assert shown == [1, 0]
+
+
 async def test_a_profile_that_comes_late_or_again_changes_no_time() -> None:
     api = FakeCluster()
     async with rest_of_cluster(api, nodes=12), operator(api) as running, agents_heard(running):
