@@ -58,7 +58,7 @@ def queue_of(jobs: Iterable[Item], pods: Iterable[Item], events: Iterable[Item])
     jobs = [*jobs]
     leaving = _leaving(jobs)
     lines = [_with_leaving(line, leaving) for job in jobs if (line := line_of(job)) is not None]
-    lines += _lines_of_pods(pods, [*events])
+    lines += _lines_of_pods(pods, _last_said(events))
     return sorted(lines, key=lambda line: (-line.priority, line.since_s, line.name))
 
 
@@ -113,7 +113,7 @@ def _printable(user: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in user)
 
 
-def _lines_of_pods(pods: Iterable[Item], events: list[Item]) -> list[Waiting]:
+def _lines_of_pods(pods: Iterable[Item], said: Mapping[tuple[str, str], Item]) -> list[Waiting]:
     lines: dict[str, Waiting] = {}
     for pod in pods:
         metadata, spec = pod["metadata"], pod["spec"]
@@ -137,21 +137,31 @@ def _lines_of_pods(pods: Iterable[Item], events: list[Item]) -> list[Waiting]:
             since_s=min(known.since_s, created_s),
             known_as=known.known_as | {f"Pod/{metadata['name']}"},
         )
-    return [_with_reason(line, events) for line in lines.values()]
+    return [_with_reason(line, said) for line in lines.values()]
 
 
-def _with_reason(line: Waiting, events: list[Item]) -> Waiting:
-    """The line with what the planner said last about it."""
+def _last_said(events: Iterable[Item]) -> dict[tuple[str, str], Item]:
+    """What the planner said last about each, by namespace and `Kind/name`; of two at once, the first."""
+    found: dict[tuple[str, str], Item] = {}
+    for event in events:
+        if event.get("reason") in _CODES:
+            about = str(event["metadata"]["namespace"]), _subject_of(event)
+            known = found.get(about)
+            if known is None or _said_at(known) < _said_at(event):
+                found[about] = event
+    return found
+
+
+def _said_at(event: Item) -> str:
+    return str(event.get("eventTime") or "")
+
+
+def _with_reason(line: Waiting, said: Mapping[tuple[str, str], Item]) -> Waiting:
+    """The line with what the planner said last about it. O(its pods)."""
     wants = f"{counted(line.pods, 'pod')} of {line.wants}"
     namespace = line.name.partition("/")[0]
-    said = [
-        event
-        for event in events
-        if event.get("reason") in _CODES
-        and event["metadata"]["namespace"] == namespace
-        and _subject_of(event) in line.known_as
-    ]
-    last = max(said, key=lambda event: str(event.get("eventTime") or ""), default=None)
+    of_line = [said[namespace, name] for name in sorted(line.known_as) if (namespace, name) in said]
+    last = max(of_line, key=_said_at, default=None)
     if last is None:
         return replace(line, wants=wants)
     sentence = str(last.get("message", "")).removeprefix("waits: ")

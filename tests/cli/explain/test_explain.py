@@ -91,6 +91,21 @@ def test_a_line_has_the_last_reason_that_the_planner_gave_for_any_of_its_pods() 
     assert (line.code, line.message) == ("InsufficientCPU", "too full")
 
 
+def test_events_are_read_once_however_many_lines_there_are() -> None:
+    class CountedReads(dict[str, Any]):
+        reads = 0
+
+        def get(self, key: str, default: Any = None) -> Any:
+            CountedReads.reads += key == "reason"
+            return super().get(key, default)
+
+    names = [f"a{number}" for number in range(50)]
+    events = [CountedReads(event("Job", name, "NeverFits", f"{name} is too large")) for name in names]
+    lines = queue_of([], [gated(f"{name}-1", name) for name in names], events)
+    assert [line.message for line in lines] == [f"{line.name.rpartition('/')[2]} is too large" for line in lines]
+    assert CountedReads.reads == len(events)
+
+
 def test_an_event_that_says_nothing_of_anything_hides_no_reason() -> None:
     """As the API server stores an Event of which a user gave the namespace and the reporter only."""
     empty: Json = {"metadata": {"namespace": "default", "name": "x"}, "involvedObject": {}, "eventTime": None}
