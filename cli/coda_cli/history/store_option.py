@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from sqlalchemy.engine import URL
 
-from coda.errors import InvalidInput
+from coda.errors import CodaError, InvalidInput, Outage
 from coda_operator.history.store import Store, database_url
 
 StoreOption = Annotated[
@@ -25,10 +25,12 @@ StoreOption = Annotated[
 
 @contextmanager
 def opened_store(history: str | None, *, may_create: bool = False) -> Iterator[Store]:
-    """Open the store that the option or the environment names. Raises InvalidInput, and Outage where it is away."""
+    """Open the store that the option or the environment names. Raises InvalidInput, and CodaError where it is away."""
     store = Store(_url(history, may_create=may_create))
     try:
         yield store
+    except Outage as error:
+        raise CodaError(f"the history store is away: {error}") from error  # an Outage is the cluster's to commands
     finally:
         store.close()
 

@@ -109,3 +109,13 @@ def test_a_file_that_is_no_store_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "h.sqlite").write_text("not a database, though long enough to be read as one " * 20)
     code, _, said = run("report", "--history", tmp_path / "h.sqlite")
     assert (code, len(said.splitlines())) == (1, 1)
+
+
+def test_a_store_that_does_not_answer_is_not_blamed_on_the_cluster(tmp_path: Path) -> None:
+    url = "postgresql://u:secret@127.0.0.1:1/history"
+    (tmp_path / "trace.csv").write_text(HEADER + ROWS)
+    for words in (("report", "--history", url), ("history", "import", tmp_path / "trace.csv", "--history", url)):
+        code, _, said = run(*words)
+        last = said.splitlines()[-1]
+        assert (code, last.startswith("coda: the history store is away: postgresql")) == (1, True)
+        assert ("cluster" in last, "secret" in said) == (False, False)
