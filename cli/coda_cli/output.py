@@ -43,6 +43,19 @@ class SheetOutput(Enum):
 TextOption = Annotated[TextOutput, typer.Option("--output", "-o", help="How it is written.")]
 
 
+def printable(text: str) -> str:
+    """Return text that others wrote so that a terminal obeys none of it; white space becomes a space.
+
+    Names of users, messages of Events and lines of logs may hold anything."""
+    if text.isprintable():
+        return text
+    shown = [
+        character if character.isprintable() else " " if character.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    ]
+    return "".join(shown)
+
+
 def print_for_programs(content: Any, output: Enum) -> bool:
     """Print `content`, which JSON can hold, as JSON or YAML. False if `output` is a form for people."""
     if output.value == "json":

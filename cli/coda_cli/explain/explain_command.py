@@ -22,7 +22,7 @@ from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
 from coda_cli.explain.waiting import Waiting
-from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
+from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
@@ -165,9 +165,9 @@ def _of_a_started(job: Json, others: Iterable[Json], neighbours: tuple[str, ...]
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
     of_attempts = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
-    why = (*neighbours, *of_attempts)
+    sentences = tuple(map(printable, (sentence, *neighbours, *of_attempts)))
     failure = status.get("failure") or {}
-    return Explained(sentences=(sentence, *why), name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+    return Explained(sentences=sentences, name=name, phase=phase, nodes=tuple(nodes), failure=failure)
 
 
 def _of_trial(status: Json) -> Iterator[str]:

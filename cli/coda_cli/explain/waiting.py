@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from coda.model import Phase, WaitCode
 from coda.wording import amounts_text, counted, listed, moment_text
+from coda_cli.output import printable
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
@@ -98,19 +99,14 @@ def line_of(job: Item) -> Waiting | None:
     return Waiting(
         name=f"{metadata['namespace']}/{metadata['name']}",
         wants=f"{counted(int(spec.get('replicas') or 1), 'rank')} of {rank}" if rank else "",
-        user=_printable(user_from_json(metadata)),
+        user=printable(user_from_json(metadata)),
         priority=int(request.get("priority") or 0),
         since_s=max(seconds_from_time(status.get("queuedTime")), seconds_from_time(status.get("waitingSince"))),
         code=code,
-        message=message,
-        holders=tuple(pending.get("holders") or ()),
+        message=printable(message),
+        holders=tuple(printable(str(holder)) for holder in pending.get("holders") or ()),
         not_before_s=seconds_from_time(status.get("notBefore")),
     )
-
-
-def _printable(user: str) -> str:
-    """A user's name may hold anything; a terminal obeys some of it."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in user)
 
 
 def _lines_of_pods(pods: Iterable[Item], said: Mapping[tuple[str, str], Item]) -> list[Waiting]:
@@ -124,9 +120,9 @@ def _lines_of_pods(pods: Iterable[Item], said: Mapping[tuple[str, str], Item]) -
         name = f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
         created_s = seconds_from_time(metadata.get("creationTimestamp"))
         known = lines.get(name) or Waiting(
-            name=name,
+            name=printable(name),  # an owner's name may hold anything
             wants=amounts_text(resources_from_amounts(pod_amounts(pod), pods=1)),
-            user=_printable(user_from_json(metadata)),
+            user=printable(user_from_json(metadata)),
             priority=int(spec.get("priority") or 0),
             since_s=created_s,
             known_as=frozenset([f"{owner['kind']}/{owner['name']}"]),
@@ -166,7 +162,7 @@ def _with_reason(line: Waiting, said: Mapping[tuple[str, str], Item]) -> Waiting
         return replace(line, wants=wants)
     sentence = str(last.get("message", "")).removeprefix("waits: ")
     message = sentence.partition(" (pods ")[0]  # how many, the pods say better
-    return replace(line, wants=wants, code=last["reason"], message=message)
+    return replace(line, wants=wants, code=last["reason"], message=printable(message))
 
 
 def _subject_of(event: Item) -> str:

@@ -23,6 +23,7 @@ from coda.history.report import (
     TrialRow,
     UseRow,
 )
+from coda_cli.output import printable
 from coda_sim.durations import duration_from_seconds
 
 
@@ -129,7 +130,7 @@ def drawn(tables: tuple[WordTable, ...]) -> RenderableType:
             least = 0 if number else names
             grid.add_column(column, justify="right" if number else "left", overflow="fold", min_width=least)
         for row in table.rows:
-            grid.add_row(*(Text(cell) for cell in row))
+            grid.add_row(*(Text(printable(cell)) for cell in row))
         parts += [grid, Text(table.note, style="dim"), Text()] if table.note else [grid, Text()]
     return Group(*parts)
 

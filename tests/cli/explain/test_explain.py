@@ -80,6 +80,18 @@ def test_a_line_names_its_user_and_nothing_that_a_terminal_obeys() -> None:
     assert lines[1].as_json()["user"] == "ann\ufffd[2J"
 
 
+def test_what_others_wrote_holds_nothing_that_a_terminal_obeys() -> None:
+    """Anybody may write an Event, and name an owner as they like."""
+    evil = "\x1b]0;owned\x07"
+    told = PENDING | {"message": f"needs{evil}\n8 GPUs", "holders": [f"default/{evil}"]}
+    said = event("Job", f"a{evil}", "NeverFits", f"waits: too{evil} large\u202e")
+    lines = queue_of([training_job("train", pending=told)], [gated("a-1", f"a{evil}")], [said])
+    assert [(line.name, line.message, *line.holders) for line in lines] == [
+        ("default/job/a\ufffd]0;owned\ufffd", "too\ufffd]0;owned\ufffd large\ufffd"),
+        ("default/train", "needs\ufffd]0;owned\ufffd 8 GPUs", "default/\ufffd]0;owned\ufffd"),
+    ]
+
+
 def test_a_line_has_the_last_reason_that_the_planner_gave_for_any_of_its_pods() -> None:
     events = [
         event("Pod", "a-1", "NeverFits", "waits: too large (pods of its owner that wait: 2)"),
@@ -262,6 +274,13 @@ async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike(
         "2 other jobs of its user failed alike within a day: default/a and default/b.",
     )
     assert told.as_json()["failure"]["reason"] == "Core dump"
+
+
+async def test_the_log_of_a_failed_job_holds_nothing_that_a_terminal_obeys() -> None:
+    api = FakeApi()
+    api.set(JOBS, failed_job("mine", evidence="out of\tmemory\x9b2J"))
+    told = await explained(api, "default", "mine")
+    assert told.sentences[1] == "Attempt 2 failed with Core dump (rank 1 on n1): out of memory\ufffd2J."
 
 
 def sharing(name: str, node: str, *gpus: int, **status: Any) -> Json:

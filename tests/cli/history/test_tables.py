@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from coda.history.delay_causes import DelayCause
 from coda.history.report import report
-from coda_cli.history.tables import word_tables
+from coda_cli.history.tables import drawn, word_tables
 from coda_cli.history.trace_records import records
 from coda_sim.traces import OnError, RecordedStatus, read_trace
 from tests.cli.history.test_commands import HEADER
@@ -21,6 +23,14 @@ def test_every_cause_of_delay_has_its_row() -> None:
     names = {row[0] for row in table.rows}
     assert len(names) == len(DelayCause)
     assert {"trial", "not seen"} <= names
+
+
+def test_a_table_has_nothing_that_a_terminal_obeys() -> None:
+    told = StringIO()
+    owned = record(1, owner="ann\x1b[2J")
+    Console(file=told, width=120).print(drawn(word_tables(report([owned]), top=10)))
+    assert "ann\ufffd[2J" in told.getvalue()
+    assert "\x1b" not in told.getvalue()
 
 
 @pytest.mark.parametrize("status", RecordedStatus)
