@@ -194,11 +194,11 @@ def after_acceptance(
     """Return `after`, the progress of a job that is accepted at this size.
 
     If an edit enlarged it, it waits from now on and goes to the end of the queue: else a small job that cannot start
-    would keep a place for a large one."""
+    would keep a place for a large one. So does one that was stopped for another job, and waited at the head."""
     edited = before.generation != after.generation and after.phase is Phase.QUEUED
     if not edited or size_before is None or not is_enlarged(size_before, size):
         return after
-    return replace(after, queued_s=now_s, waiting_s=now_s)
+    return replace(after, queued_s=now_s, waiting_s=now_s, returned=False)
 
 
 def waits_anew(progress: Progress) -> Progress:

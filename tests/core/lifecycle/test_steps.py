@@ -9,6 +9,7 @@ import pytest
 from coda.lifecycle import PodState, Situation, Terms, furthest_step
 from coda.lifecycle.state import Untuned
 from coda.lifecycle.steps import next_step
+from coda.lifecycle.transitions import GangSize, after_acceptance
 from coda.model import JobId, Phase
 from coda.model.job import StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
@@ -331,6 +332,17 @@ def test_whoever_suspends_a_job_that_waits_at_the_head_gives_up_its_place() -> N
     suspended = progress(Phase.SUSPENDED, returned=True)
     resumed = next_step(situation(Phase.SUSPENDED, progress=suspended), NOW_S, CONFIG).progress
     assert (resumed.phase, resumed.queued_s, resumed.returned) == (Phase.QUEUED, NOW_S, False)
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(8, (NOW_S, NOW_S, False)), (1, (900.0, 950.0, True))])
+def test_whoever_enlarges_a_job_that_waits_at_the_head_gives_up_its_place(
+    gpus: int, expected: tuple[float, float, bool]
+) -> None:
+    before = progress(Phase.QUEUED, queued_s=900.0, waiting_s=950.0, returned=True)
+    edited = replace(before, generation=before.generation + 1)
+    one_rank, asked = GangSize(1, {"gpus": 1}), GangSize(1, {"gpus": gpus})
+    after = after_acceptance(before, edited, one_rank, asked, NOW_S)
+    assert (after.queued_s, after.waiting_s, after.returned) == expected
 
 
 STARTED_S = NOW_S - 61.0
