@@ -14,8 +14,17 @@ _COUNTS_S: Final = 600.0  # how long an answer about jobs that wait counts. Our 
 _REMEMBERED: Final = 50_000
 
 
-class _KnownEnd(NamedTuple):
+class _Run(NamedTuple):
+    """What tells runs of one name apart: a job may be deleted and submitted again, or be given another limit."""
+
+    uid: str
     attempt: int
+    committed_s: float | None  # None: it starts in this cycle
+    limit_s: float | None
+
+
+class _KnownEnd(NamedTuple):
+    run: _Run
     end_s: float
     until_s: float  # it counts until then
 
@@ -31,8 +40,8 @@ class ExpectedEnds:
 
     def end_s(self, job: Job, now_s: float) -> float:
         """Return when a job with a placement is expected to end, after now; infinite if nobody knows."""
-        known = self._known.get(job.id)
-        if known is not None and known.attempt == job.attempt and now_s < known.until_s:
+        known, run = self._known.get(job.id), _run_of(job)
+        if known is not None and known.run == run and now_s < known.until_s:
             return known.end_s
         age_s = age_of(job, now_s)
         end_s = now_s - age_s + self._estimate(job, age_s).expected_s
@@ -43,10 +52,10 @@ class ExpectedEnds:
         if len(self._known) > _REMEMBERED:
             self._known.clear()
             self.upsets += 1
-        elif known is not None and now_s < known.until_s:
-            self.upsets += 1  # it is another attempt
+        elif known is not None and now_s < known.until_s and known.run.committed_s is not None:
+            self.upsets += 1  # it is another run; where one has just started, the nodes are looked at again anyway
         until_s = now_s + max(_LEAST_S, (_GROWTH - 1.0) * age_s)
-        self._known[job.id] = _KnownEnd(job.attempt, end_s, min(until_s, end_s))
+        self._known[job.id] = _KnownEnd(run, end_s, min(until_s, end_s))
         return end_s
 
     def counts_until_s(self, job: Job) -> float:
@@ -68,6 +77,11 @@ class ExpectedEnds:
 
     def _estimate(self, job: Job, age_s: float) -> RunEstimate:
         return self._run_times.estimate(job.user, job.category, job.replicas * job.request.gpus, age_s)
+
+
+def _run_of(job: Job) -> _Run:
+    placement = live_placement(job)
+    return _Run(job.uid, job.attempt, None if placement is None else placement.committed_s, job.run_limit_s)
 
 
 def age_of(job: Job, now_s: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,8 @@ from coda.promises.node_ends import NodeEnds
 from tests.builders import job, node, resources, running
 
 NODES = tuple(node(name, gpus=8, cores=64) for name in "abc")
-Holders = dict[str, tuple[object, ...]]
+Facts = tuple[str, int, int, tuple[str, ...], float | None, str]
+Holders = dict[str, Facts]
 
 HOLDERS = st.dictionaries(
     st.sampled_from(("j1", "j2", "j3")),
@@ -28,39 +30,44 @@ HOLDERS = st.dictionaries(
         st.integers(1, 2),  # attempts
         st.sampled_from((("a",), ("b",), ("a", "b"), ("c", "c"))),
         st.sampled_from((None, 5000.0)),  # limit
+        st.sampled_from(("first", "second")),  # uid
     ),
 )
+OTHER_RUNS = st.sampled_from(({}, {}, {}, {"attempt": 9}, {"uid": "third"}, {"run_limit_s": 2000.0}))
 MOMENTS = st.lists(
-    st.tuples(HOLDERS | st.none(), st.sampled_from((0.0, 1.0, 70.0, 1000.0, 9000.0)), st.integers(0, 2), st.booleans()),
+    st.tuples(HOLDERS | st.none(), st.sampled_from((0.0, 1.0, 70.0, 1000.0, 9000.0)), st.integers(0, 2), OTHER_RUNS),
     min_size=2,
     max_size=8,
 )
-"""Who holds what, None: as before; how much time passed; cores that foreign pods use; if somebody asked about other
-attempts of these jobs."""
+"""Who holds what, None: as before; how much time passed; cores that foreign pods use; about which other runs of these
+jobs somebody asked, if any."""
 
 
-def holder(name: str, user: str, gpus: int, attempt: int, nodes: tuple[str, ...], limit_s: float | None) -> Job:
+def holder(name: str, facts: Facts) -> Job:
     """A running job that holds a rank on each of these nodes."""
+    user, gpus, attempt, nodes, limit_s, uid = facts
     one = job(f"team/{name}", gpus=gpus, cores=1, replicas=len(nodes), user=user)
-    return running(replace(one, attempt=attempt, run_limit_s=limit_s), *nodes)
+    return running(replace(one, attempt=attempt, run_limit_s=limit_s, uid=uid), *nodes)
 
 
 @settings(deadline=None)
 @given(MOMENTS)
-def test_steps_that_are_kept_equal_steps_from_nothing(moments: list[tuple[Holders | None, float, int, bool]]) -> None:
+def test_steps_that_are_kept_equal_steps_from_nothing(
+    moments: list[tuple[Holders | None, float, int, dict[str, Any]]],
+) -> None:
     run_times = RunTimes()
     for run_s in (30.0, 300.0, 900.0, 4000.0):
         run_times.add(FinishedRun("ann", "", 1, run_s))
     config, expected, cache = PolicyConfig(levels=()), ExpectedRuns(run_times), PlannerCache()
     kept_ends, plain_ends = ExpectedEnds(run_times), ExpectedEnds(run_times)
     kept, now_s, jobs = NodeEnds(kept_ends), 1000.0, tuple[Job, ...]()
-    for holders, passed_s, cores, are_asked in moments:
+    for holders, passed_s, cores, asked in moments:
         now_s += passed_s
         if holders is not None:
-            jobs = tuple(holder(name, *facts) for name, facts in holders.items())  # type: ignore[arg-type]  # drawn
+            jobs = tuple(holder(name, facts) for name, facts in holders.items())
         for ends in (kept_ends, plain_ends):
-            for one in jobs if are_asked else ():
-                ends.end_s(replace(one, attempt=9), now_s)
+            for one in jobs if asked else ():
+                ends.end_s(replace(one, **asked), now_s)
         used = {"a": resources(cores=cores)}
         index = cache.index_for(World(nodes=NODES, jobs=jobs, used=used), config, expected)
         plain = NodeEnds(plain_ends)

@@ -11,10 +11,12 @@ from coda.cache.queue import waits_since_s
 from coda.cycle import decide
 from coda.errors import InvalidInput
 from coda.history import FinishedRun
+from coda.history.run_times import RunTimes
 from coda.model import Decision, Job, JobId, Node, WaitCode
 from coda.model.decision import StopCause
 from coda.policy import POLICIES, ArraysConfig, Component, PolicyConfig
 from coda.promises import PromiseBook
+from coda.promises.expected_ends import ExpectedEnds
 from coda.promises.promise_book import Promise
 from tests.builders import job, node, quota, rack, running, world
 from tests.core.play import Play
@@ -239,6 +241,28 @@ def test_to_decide_twice_at_one_time_costs_the_promise_nothing_more() -> None:
     assert spent == 20.0
     assert decide(world(NODES, jobs), ARRIVAL, NOW_S + 10, book=book) == decided(*jobs, book=book)
     assert book.promise_by_job[JobId("team/large")].spent == spent
+
+
+RUN = ran(gpu("train", 4), "a", for_s=190 * 3600.0)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(ran(replace(RUN, uid="another"), "a", for_s=-60), id="submitted again by the same name"),
+        pytest.param(ran(replace(RUN, attempt=2), "a", for_s=-60), id="another attempt"),
+        pytest.param(ran(RUN, "a", for_s=-60), id="placed again in the same attempt"),
+        pytest.param(replace(RUN, run_limit_s=200 * 3600.0), id="with a limit"),
+    ],
+)
+def test_an_expected_end_does_not_outlive_the_run_that_it_was_worked_out_for(after: Job) -> None:
+    """The run is 190 h old when it is asked for, so the answer would count for 38 h."""
+    run_times = RunTimes()
+    for hours in range(2, 402, 4):
+        run_times.add(FinishedRun("", "", 4, hours * 3600.0))
+    ends = ExpectedEnds(run_times)
+    before_s = ends.end_s(RUN, NOW_S)
+    assert before_s != ends.end_s(after, NOW_S + 120) == ExpectedEnds(run_times).end_s(after, NOW_S + 120)
 
 
 def resumable(built: Job) -> Job:
