@@ -168,6 +168,7 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.as_of_s == before.as_of_s
         and job.unwritable is before.unwritable
         and job.resumable == before.resumable
+        and job.saved_s == before.saved_s
         and job.tunable == before.tunable
         and job.resized == before.resized
         and (job.wish is before.wish or job.wish == before.wish)

@@ -1,8 +1,9 @@
-"""The differential law for jobs that stay where they are and change: wishes, other cores, other times, other phases."""
+"""The differential law for jobs that stay where they are and change: wishes, other cores, times, phases and saves."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +19,8 @@ from coda.model.job import Wish
 from coda.nodes import FreeCapacity, NodeSearch
 from coda.policy import Level, PolicyConfig
 from coda.policy.arrays import Array
-from tests.builders import RACK_LABEL, job, node, resources, with_starts, world
+from coda.promises import PromiseBook
+from tests.builders import RACK_LABEL, job, node, resources, running, with_starts, world
 from tests.strategies import NOW_S, worlds
 
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,7 +56,11 @@ def with_other_placement(data: st.DataObject, one: Job) -> Job:
     )
 
 
-CHANGES = (with_wish, with_other_cores, with_other_times, with_other_phase, with_other_placement)
+def with_another_save(data: st.DataObject, one: Job) -> Job:
+    return replace(one, resumable=True, saved_s=data.draw(st.sampled_from((0.0, NOW_S - 50.0, NOW_S, inf))))
+
+
+CHANGES = (with_wish, with_other_cores, with_other_times, with_other_phase, with_other_placement, with_another_save)
 
 
 def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfig) -> World:
@@ -76,13 +82,30 @@ def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfi
 def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_first_sight(
     policy: str, limit_s: float | None, now: World, data: st.DataObject
 ) -> None:
+    """With one book for all cycles, as every planner has one: without it, what is kept would not be asked again."""
     config = PolicyConfig(policy=policy, levels=LEVELS, promise_patience_s=limit_s)
-    cache, now_s = PlannerCache(), NOW_S
+    cache, book, now_s = PlannerCache(), PromiseBook(), NOW_S
     for _ in range(data.draw(st.integers(2, 7))):
-        plan = decide(now, config, now_s, cache)
-        assert plan == decide(now, config, now_s)
+        at_first_sight = decide(now, config, now_s, book=book.copied())
+        plan = decide(now, config, now_s, cache, book=book)
+        assert plan == at_first_sight
         now = changed(data, now, plan, config)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
+
+
+def test_a_save_counts_from_the_next_decision_on() -> None:
+    """Nothing else changed of the two jobs whose turn is over, one of which makes room."""
+    config, hour_s = PolicyConfig(policy="coda", levels=()), 3600.0
+    cache, book = PlannerCache(), PromiseBook()
+    held = [
+        replace(running(job(name, gpus=8, resumable=True), f"n-{name}"), saved_s=saved_s)
+        for name, saved_s in (("a", 1 * hour_s), ("b", 2 * hour_s))
+    ]
+    nodes, new = (node("n-a"), node("n-b")), job("new", gpus=8, resumable=True)
+    decide(world(nodes, held), config, 5 * hour_s, cache, book=book)
+    held[0] = replace(held[0], saved_s=5 * hour_s)
+    plan = decide(world(nodes, [*held, new]), config, 5 * hour_s, cache, book=book)
+    assert [stop.job for stop in plan.stops] == ["team/a"]
 
 
 def test_starts_that_never_reach_the_world_are_decided_again_when_they_take_a_named_resource() -> None:
