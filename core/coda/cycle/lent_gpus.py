@@ -43,7 +43,7 @@ class LentGpus:
 
         GPUs count as in use if no rank of the job can have them: they are the rest of a node, or kept for another job.
         Nodes that it may not use, for one because it avoids them, do not count at all. If a limit of its tenant is
-        reached, no idle GPU is for the job. A note says why nobody stops."""
+        reached, no idle GPU is for the job. A note says why nobody stops, if gangs would give what it needs."""
         from_use, job, gang_class = self._config.from_use, queued.job, queued.gang_class
         if from_use is None:
             return False
@@ -52,12 +52,21 @@ class LentGpus:
         usable, used = self._use_for(job, self._index.rank_class(gang_class).groups)
         if usable > 0 and used >= from_use * usable:
             return True
-        if usable > 0:
+        if usable > 0 and self._may_be_given(queued):
             self.notes[gang_class] = (  # without numbers that change from cycle to cycle
                 f"what it needs is its VirtualCluster's own and lent: gangs give it back once at most "
                 f"{1 - from_use:.0%} of {counted(usable, 'GPU')} are idle for ranks like its own"
             )
         return False
+
+    def _may_be_given(self, queued: QueuedJob) -> bool:
+        """True if the job would fit once gangs stop that it may take from, although not now.
+
+        O(gangs that might stop x their nodes)."""
+        ready, later = self._lent()
+        runners = [*ready, *((runner, nodes) for _, runner, nodes in later)]
+        takings = Takings(self._ledger, queued.job, owns=True)
+        return bool(stopped_in_turn(runners, queued.job, self._index.rank_class(queued.gang_class), takings))
 
     def _use_for(self, job: Job, groups: NodeGroups) -> tuple[int, int]:
         """Return the GPUs of these nodes, and how many of them a rank of the job cannot have. O(nodes), once."""
@@ -92,12 +101,7 @@ class LentGpus:
         """Return which gangs stop so that the job starts; nobody if it would not fit even then, or not yet.
 
         O(jobs that hold nodes) for the first job of a cycle, and O(gangs that might stop x their nodes) for each."""
-        if self._candidates is None:
-            self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
-        job, (ready, later) = queued.job, self._candidates
-        if safe_nodes := self.hold.kept_nodes:
-            ready = [runner for runner in ready if safe_nodes.isdisjoint(runner[1])]
-            later = [one for one in later if safe_nodes.isdisjoint(one[2])]
+        job, (ready, later) = queued.job, self._lent()
         rank_class = self._index.rank_class(queued.gang_class)
         takings = Takings(self._ledger, job, owns=True)
         stops = stopped_in_turn(ready, job, rank_class, takings, StopCause.FAIR_SHARE)
@@ -116,6 +120,18 @@ class LentGpus:
             which = "which has" if len(stops) == 1 else "some of which have"
             self._wait(job.id, until_s, f"to {counted(len(stops), 'job')}, {which} not run for the minimum time yet")
         return ()
+
+    def _lent(self) -> LentGangs:
+        """The gangs that might stop for somebody: none on nodes that are kept. O(jobs that hold nodes), once."""
+        if self._candidates is None:
+            self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
+        safe_nodes, found = self.hold.kept_nodes, self._candidates
+        if not safe_nodes:
+            return found
+        return LentGangs(
+            [runner for runner in found.ready if safe_nodes.isdisjoint(runner[1])],
+            [one for one in found.later if safe_nodes.isdisjoint(one[2])],
+        )
 
     def _wait(self, job: JobId, until_s: float, why: str) -> None:
         self.wake_s = until_s if self.wake_s is None else min(self.wake_s, until_s)

@@ -1,4 +1,4 @@
-"""Which idle GPUs keep an owner of lent ones waiting: those that it could use."""
+"""Which idle GPUs keep an owner of lent ones waiting: those that it could use. And when its reason says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from coda.cycle import decide
+from coda.model import Job
 from coda.model.world import VirtualCluster
 from coda.promises import PromiseBook
-from tests.builders import node, rack, world
+from tests.builders import node, rack, resources, world
 from tests.core.tenants.test_lent_gpus import CODA, NOW_S, decided, of, runs, stopped, world_of
 
 
@@ -43,3 +44,25 @@ def test_idle_gpus_that_are_kept_for_a_promise_are_for_no_owner_but_the_promised
     own = of("org", "promised", replicas=2)
     tenants = (VirtualCluster(name="org", gpus=16), VirtualCluster(name="firm", gpus=8))
     assert decide(world_of([*held, own], 4, tenants), CODA, late_s, book=PromiseBook()).stops == ()
+
+
+MEMORY = replace(runs(of("red", "r1", 1), "n0"), request=resources(gpus=1, cores=1, memory_gib=300, pods=1))
+
+
+@pytest.mark.parametrize(
+    ("held", "is_said"),
+    [
+        pytest.param([MEMORY], False, id="nothing is lent: its own tenant holds the memory that it lacks"),
+        pytest.param([MEMORY, runs(of("blue", "b1", 1), "n0")], False, id="nor does another hold more than its own"),
+        pytest.param([MEMORY, runs(of("", "other", 1), "n0")], False, id="a gang that borrows, and has too little"),
+        pytest.param([replace(MEMORY, virtual_cluster="")], True, id="a gang that borrows, and has enough"),
+    ],
+)
+def test_an_owner_is_told_of_lent_gpus_if_it_would_fit_without_those_who_hold_them(
+    held: list[Job], is_said: bool
+) -> None:
+    """Most GPUs are idle. It needs more memory than is free."""
+    owner = replace(of("red", "owner", 1), request=resources(gpus=1, cores=1, memory_gib=100, pods=1))
+    plan = decided(world_of([*held, owner], 1))
+    (refusal,) = plan.refusals
+    assert ("lent" in refusal.message, plan.stops) == (is_said, ())
