@@ -16,6 +16,7 @@ from coda.cycle import decide
 from coda.model import Decision, Job, JobId, Node, Resources, World
 from coda.model.decision import Start
 from coda.policy import Level, PolicyConfig
+from coda.promises import PromiseBook
 from coda.snapshots import VersionedMap
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
 from tests.strategies import NOW_S, ZONE_LABEL, array_quotas, jobs, nodes, quotas, tenants, worlds
@@ -23,6 +24,21 @@ from tests.strategies import NOW_S, ZONE_LABEL, array_quotas, jobs, nodes, quota
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))
 
 law = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Memory:
+    """What a planner remembers from cycle to cycle. Without the book, what the index keeps would not be asked again."""
+
+    def __init__(self) -> None:
+        self._cache = PlannerCache()
+        self._book = PromiseBook()
+
+    def decided(self, now: World, now_s: float, plain: World | None = None) -> Decision:
+        """Decide, and check that one who remembers only promises decides the same of this world, or of `plain`."""
+        book = self._book.copied()
+        plan = decide(now, CONFIG, now_s, self._cache, book=self._book)
+        assert plan == decide(plain or now, CONFIG, now_s, book=book)
+        return plan
 
 
 def changed(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
@@ -36,7 +52,7 @@ def unchanged(data: st.DataObject, before: World, plan: Decision, step: int) -> 
 
 
 def with_other_jobs(data: st.DataObject, before: World, plan: Decision, step: int) -> World:
-    change = data.draw(st.sampled_from(("commit", "commit", "new", "end", "shuffle")))
+    change = data.draw(st.sampled_from(("commit", "commit", "new", "end", "save", "shuffle")))
     if change == "commit":
         started = data.draw(st.lists(st.sampled_from(plan.starts), unique=True)) if plan.starts else []
         return with_starts(before, started, CONFIG, NOW_S)
@@ -47,6 +63,10 @@ def with_other_jobs(data: st.DataObject, before: World, plan: Decision, step: in
     if change == "end" and before.jobs:
         ended = data.draw(st.sampled_from(before.jobs))
         return replace(before, jobs=tuple(job for job in before.jobs if job is not ended))
+    if change == "save" and before.jobs:
+        saving = data.draw(st.sampled_from(before.jobs))
+        saved = replace(saving, resumable=True, saved_s=data.draw(st.sampled_from((0.0, NOW_S - 50.0, NOW_S))))
+        return replace(before, jobs=tuple(saved if job is saving else job for job in before.jobs))
     return replace(before, jobs=tuple(data.draw(st.permutations(before.jobs))), nodes=before.nodes[::-1])
 
 
@@ -81,10 +101,9 @@ def with_other_use(data: st.DataObject, before: World, plan: Decision, step: int
 @law
 @given(worlds(preferring=True), st.data())
 def test_what_was_decided_before_changes_no_decision(world: World, data: st.DataObject) -> None:
-    cache, now_s = PlannerCache(), NOW_S
+    memory, now_s = Memory(), NOW_S
     for step in range(data.draw(st.integers(2, 6))):
-        plan = decide(world, CONFIG, now_s, cache)
-        assert plan == decide(world, CONFIG, now_s)
+        plan = memory.decided(world, now_s)
         world = changed(data, world, plan, step)
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
 
@@ -92,12 +111,11 @@ def test_what_was_decided_before_changes_no_decision(world: World, data: st.Data
 @settings(law, max_examples=50)
 @given(worlds(preferring=True), st.data())
 def test_a_world_kept_in_blocks_is_decided_like_any_other(world: World, data: st.DataObject) -> None:
-    cache, jobs, used = PlannerCache(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
+    memory, jobs, used = Memory(), VersionedMap[JobId, Job](), VersionedMap[str, Resources]()
     for step in range(data.draw(st.integers(2, 6))):
         keep(jobs, {job.id: job for job in world.jobs})
         keep(used, world.used)
-        plan = decide(replace(world, jobs=jobs.roster(), used=used.table()), CONFIG, NOW_S, cache)
-        assert plan == decide(world, CONFIG, NOW_S)
+        plan = memory.decided(replace(world, jobs=jobs.roster(), used=used.table()), NOW_S, plain=world)
         world = changed(data, world, plan, step)
 
 
@@ -145,14 +163,13 @@ def test_a_thousand_rounds_of_starts_and_ends_are_decided_alike() -> None:
         for replicas in (1, 2, 3)
         for cores in (1, 5)
     ]
-    cache, now = PlannerCache(), world(cluster)
+    memory, now = Memory(), world(cluster)
     for number in range(1000):
         come = replace(
             kinds[number % len(kinds)], id=JobId(f"team/j{number}"), uid=f"u{number}", queued_s=float(number)
         )
         now = replace(now, jobs=(*now.jobs, come))
-        plan = decide(now, CONFIG, NOW_S, cache)
-        assert plan == decide(now, CONFIG, NOW_S)
+        plan = memory.decided(now, NOW_S)
         now = with_starts(now, plan.starts, CONFIG, NOW_S)
         placed = [job for job in now.jobs if job.placement]
         if number % 3 or len(now.jobs) > 30:

@@ -93,19 +93,20 @@ def test_jobs_that_change_where_they_are_change_decisions_only_as_they_would_at_
         now_s += data.draw(st.sampled_from((0.0, 1.0)))
 
 
-def test_a_save_counts_from_the_next_decision_on() -> None:
-    """Nothing else changed of the two jobs whose turn is over, one of which makes room."""
-    config, hour_s = PolicyConfig(policy="coda", levels=()), 3600.0
-    cache, book = PlannerCache(), PromiseBook()
-    held = [
-        replace(running(job(name, gpus=8, resumable=True), f"n-{name}"), saved_s=saved_s)
-        for name, saved_s in (("a", 1 * hour_s), ("b", 2 * hour_s))
-    ]
-    nodes, new = (node("n-a"), node("n-b")), job("new", gpus=8, resumable=True)
-    decide(world(nodes, held), config, 5 * hour_s, cache, book=book)
-    held[0] = replace(held[0], saved_s=5 * hour_s)
-    plan = decide(world(nodes, [*held, new]), config, 5 * hour_s, cache, book=book)
-    assert [stop.job for stop in plan.stops] == ["team/a"]
+@law
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0.0, 1.0, 2.0, 3.0, inf))), min_size=1, max_size=6))
+def test_a_save_counts_from_the_next_decision_on(saves: list[tuple[int, float]]) -> None:
+    """Nothing else changes of three jobs whose turn is over. Who loses least makes room for the fourth."""
+    config, now_s = PolicyConfig(policy="coda", levels=()), 5 * 3600.0
+    nodes = [node(f"n{number}") for number in range(3)]
+    held = [running(job(f"j{number}", gpus=8, resumable=True), f"n{number}") for number in range(3)]
+    new, cache, book = job("new", gpus=8, resumable=True), PlannerCache(), PromiseBook()
+    decide(world(nodes, held), config, now_s, cache, book=book)
+    for number, saved_h in saves:
+        held[number] = replace(held[number], saved_s=saved_h * 3600.0)
+        (stop,) = decide(world(nodes, [*held, new]), config, now_s, cache, book=book).stops
+        assert stop in decide(world(nodes, [*held, new]), config, now_s, book=book.copied()).stops
+        assert max(one.saved_s for one in held) == next(one.saved_s for one in held if one.id == stop.job)
 
 
 def test_starts_that_never_reach_the_world_are_decided_again_when_they_take_a_named_resource() -> None:
