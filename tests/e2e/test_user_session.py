@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from coda_cli.doctor.finding import Level
 from coda_cli.doctor.findings import findings
 from coda_cli.doctor.seen import look
-from coda_kube.api.client import Client
+from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from tests.e2e.jobs import (
@@ -109,6 +110,37 @@ async def test_replicas_of_a_running_job_cannot_change(user: Client) -> None:
     await wait_for_phase(user, job, "Running")
     with pytest.raises(Exception, match=r"set spec\.suspend to true first"):
         await user.patch(job_path(job), {"spec": {"replicas": 2}})
+
+
+async def test_a_running_job_takes_back_nothing_that_others_count_on(user: Client) -> None:
+    """That it may be stopped, and when it ends at the latest. It may promise more of both."""
+    job = await submit(user, job_json("fixed", run_s=None))
+    await wait_for_phase(user, job, "Running")
+    for more in ({"resumable": True}, {"activeDeadlineSeconds": 7200}, {"activeDeadlineSeconds": 3600}):
+        await user.patch(job_path(job), {"spec": more})
+    less: list[dict[str, Any]] = [
+        {"resumable": False},
+        {"resumable": None},
+        {"activeDeadlineSeconds": 3601},
+        {"activeDeadlineSeconds": None},
+        {"activeDeadlineSeconds": 60, "resumable": False},
+    ]
+    for edit in less:
+        with pytest.raises(Rejected, match=r"resumable is taken back.*set spec\.suspend to true first"):
+            await user.patch(job_path(job), {"spec": edit})
+    await user.patch(job_path(job), {"spec": {"suspend": True}})
+    await wait_for_phase(user, job, "Suspended")
+    await user.patch(job_path(job), {"spec": {"resumable": False, "activeDeadlineSeconds": None, "suspend": False}})
+    spec = (await wait_for_phase(user, job, "Running"))["spec"]
+    assert (spec["resumable"], spec.get("activeDeadlineSeconds")) == (False, None)
+
+
+async def test_a_job_that_waits_may_still_change_what_others_will_count_on(user: Client) -> None:
+    await wait_for_phase(user, await submit(user, job_json("full", replicas=8, gpus=8, run_s=None)), "Running")
+    promises = {"resumable": True, "activeDeadlineSeconds": 60}
+    job = await submit(user, job_json("waits", gpus=8, spec=promises))
+    await wait_for_pending(user, job, "InsufficientGPUs")
+    await user.patch(job_path(job), {"spec": {"resumable": False, "activeDeadlineSeconds": 3600}})
 
 
 async def test_suspending_and_resuming(user: Client) -> None:
