@@ -19,12 +19,21 @@ from coda.model.decision import Grant, Start, Stop, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING, Resources, key_of_amount
 from coda.policy.order import SortKey
-from coda.promises import Kept, Promise, PromiseBook, PromiseHold, keep_nodes, overdue, stopped_for_promise
+from coda.promises import (
+    Kept,
+    Promise,
+    PromiseBook,
+    PromiseHold,
+    in_turn,
+    keep_nodes,
+    overdue,
+    stopped_for_promise,
+)
 from coda.tenants.memory import key_of_stop
 
 _PROMISED: Final = 4
-"""The overdue jobs, of different classes, that nodes are looked for in one cycle. Our choice: a search reads all nodes,
-and who waited longer can pay more."""
+"""The overdue jobs, of different classes, that are looked at in every cycle; of those behind them one is, in turns. Our
+choice: a look reads all nodes, who waited longer can pay more, and who never fits stands in nobody's way."""
 
 _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 """The gangs of one class: when the first of them is tried, that one, and the others."""
@@ -104,36 +113,44 @@ class CycleStarts:
         """Start the jobs that waited too long; return what is kept for the first that does not fit and can pay.
 
         For one that cannot pay with idle nodes, small jobs stop that resume."""
-        hopeless: set[GangClass] = set()
-        promised = 0
-        for queued in overdue(self._index, self._now_s):
-            job = queued.job
-            if job.id in self._early:
-                continue  # others stopped for it, and it has started
-            if (
-                self._comes_later(job)
-                or queued.gang_class in hopeless
-                or self._is_barred(job)
-                or self._is_beyond_quota(queued)
-            ):
+        line, hopeless, promised = overdue(self._index, self._now_s), set[GangClass](), 0
+        for queued in line:
+            if self._is_passed_over(queued, hopeless):
                 continue
-            if self._start(queued, is_overdue=True):
-                self._early.add(job.id)
-                continue
-            if self.is_over:
-                return None
-            kept = self._keep(queued, book)
-            if kept is not None:
+            kept = self._start_or_keep(queued, book)
+            if kept is not None or self.is_over:
                 return kept
-            if self._index.policy.limits_overtaking:
-                self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
-            if self.is_over:
-                return None
+            if queued.job.id in self._early:
+                continue
             hopeless.add(queued.gang_class)
-            promised += job.id in book.promise_by_job
+            promised += queued.job.id in book.promise_by_job
             if promised >= _PROMISED:
-                return None
+                break
+        for queued in in_turn(line, book, hopeless, self._now_s):
+            book.looked_s_by_job[queued.job.id] = self._now_s
+            kept = None if self._is_passed_over(queued, hopeless) else self._start_or_keep(queued, book)
+            if kept is not None or self.is_over:
+                return kept
         return None
+
+    def _is_passed_over(self, queued: QueuedJob, hopeless: set[GangClass]) -> bool:
+        """True if an overdue job is not to be tried: it has started, since others stopped for it, or it may not now."""
+        job = queued.job
+        if job.id in self._early or self._comes_later(job) or queued.gang_class in hopeless:
+            return True
+        return self._is_barred(job) or self._is_beyond_quota(queued)
+
+    def _start_or_keep(self, queued: QueuedJob, book: PromiseBook) -> Kept | None:
+        """Start an overdue job; return what is kept for it if it does not fit. If nothing is, set who must stop."""
+        if self._start(queued, is_overdue=True):
+            self._early.add(queued.job.id)
+            return None
+        if self.is_over:
+            return None
+        kept = self._keep(queued, book)
+        if kept is None and self._index.policy.limits_overtaking:
+            self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
+        return kept
 
     def start_in_between(self, kept: Kept, hold: PromiseHold, book: PromiseBook) -> None:
         """Start on the kept nodes, in order, the jobs that are expected to end before the promised one can start.

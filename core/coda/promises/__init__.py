@@ -2,22 +2,24 @@
 
 Nothing starts here. Read `promise_book` (what is remembered of each promise, and its price), then `expected_ends` and
 `node_ends`, `earliest_start` (where the job can start first) and `reserved_nodes` (which nodes are kept, and for how
-long). `payment` says who stops for the job if its price is too low, and `hold` keeps others from what is kept, during
-one cycle.
+long). `overdue_line` says whom a cycle looks at, `payment` who stops for the job if its price is too low, and `hold`
+keeps others from what is kept, during one cycle.
 """
 
 from __future__ import annotations
 
 from coda.promises.hold import PromiseHold
+from coda.promises.overdue_line import in_turn, overdue
 from coda.promises.payment import stopped_for_promise
 from coda.promises.promise_book import Promise, PromiseBook, promise_text
-from coda.promises.reserved_nodes import Kept, keep_nodes, overdue
+from coda.promises.reserved_nodes import Kept, keep_nodes
 
 __all__ = [
     "Kept",
     "Promise",
     "PromiseBook",
     "PromiseHold",
+    "in_turn",
     "keep_nodes",
     "overdue",
     "promise_text",

@@ -128,6 +128,7 @@ class PromiseBook:
         self.node_ends = NodeEnds(self.ends)
         self.expected = ExpectedRuns(self.run_times)
         self.promise_by_job: dict[JobId, Promise] = {}
+        self.looked_s_by_job: dict[JobId, float] = {}  # when jobs behind the first in line had their last turn
         self.fair_shares = FairShareMemory()
         self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
         self.most_spent_gpu_s = 0.0  # by any of them
@@ -138,6 +139,7 @@ class PromiseBook:
         book.ends, book.expected = self.ends, self.expected
         book.node_ends = NodeEnds(book.ends)
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
+        book.looked_s_by_job = dict(self.looked_s_by_job)
         book.fair_shares = self.fair_shares.copied()
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book
@@ -171,8 +173,8 @@ class PromiseBook:
     def settle(self, kept: Promise | None, waiting: Collection[JobId]) -> None:
         """A cycle ends: only the nodes of `kept` are kept. Promises to jobs that wait no more have ended."""
         self.expected.forget_all_but(waiting)
-        if not self.promise_by_job:
-            return
+        for job in [job for job in self.looked_s_by_job if job not in waiting]:
+            del self.looked_s_by_job[job]
         for job in list(self.promise_by_job):
             promise = self.promise_by_job[job]
             if promise is not kept:

@@ -13,11 +13,10 @@ Source: ours; back-filling follows EASY (Lifka, JSSPP 1995), with estimates in p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
-from coda.cache.gang_class import QueuedJob
 from coda.cache.world_index import WorldIndex
 from coda.model.job import Job
 from coda.model.resources import Resources
@@ -30,6 +29,7 @@ from coda.promises.earliest_start import (
     free_later,
     latest_start,
 )
+from coda.promises.overdue_line import patience_s
 from coda.promises.promise_book import Promise, PromiseBook
 
 LeftForOthers = Mapping[int, Resources]
@@ -45,23 +45,6 @@ class Kept(NamedTuple):
     promise: Promise
     left_for_others: LeftForOthers
     protected: frozenset[int]
-
-
-def patience_s(index: WorldIndex) -> float | None:
-    """Return how long a job waits until it is promised a start; None: it never is.
-
-    Without borrowing no job is: it can be too large for its array though it fits the cluster."""
-    if index.policy.reserves_for_first:
-        return 0.0
-    if not index.policy.limits_overtaking or (index.arrays is not None and not index.arrays.borrowing):
-        return None
-    return index.config.promise_patience_s
-
-
-def overdue(index: WorldIndex, now_s: float) -> Iterator[QueuedJob]:
-    """The jobs that have waited too long, in order: higher priority, longest wait, id."""
-    limit_s = patience_s(index)
-    return iter(()) if limit_s is None else index.queue.waiting_since(now_s - limit_s, now_s)
 
 
 def keep_nodes(index: WorldIndex, book: PromiseBook, job: Job, rank_class: RankClass, now_s: float) -> Kept | None:
