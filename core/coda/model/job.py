@@ -237,6 +237,7 @@ class Job:
     may_borrow: bool = True  # a CPU job may take cores that it must give back: it is made again when it is stopped
     resumable: bool = False  # it says that it goes on where it was when it is stopped
     saved_s: float = 0.0  # when it was last known to have saved, in this attempt; inf: it loses nothing
+    lost_s: float = 0.0  # seconds of work that its last stop for another job threw away
     stop_notice_s: float = 0.0  # how long before its end it wants to be told of a stop; 0: not at all
     run_limit_s: float | None = None  # it is ended so long after it first ran
     first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement

@@ -20,6 +20,10 @@ LEAST_RUN_S: Final = 600.0
 """How long a job runs at least before it makes room for one that was served less. Our choice: a restart costs about a
 minute, so at most a tenth of the time is lost, however many jobs come."""
 
+LEAST_RUN_LIMIT_S: Final = 7200.0
+"""The most that this time grows to, after stops that threw work away. Our choice: a job that saves once in two hours
+gets on, however many jobs come, and nobody waits longer for it to make room."""
+
 RESTART_S: Final = 60.0
 """What a restart costs besides lost work, in seconds of the job. Source: Lucid, Tiresias (40 to 60 s)."""
 
@@ -52,11 +56,16 @@ def lost_work(job: Job, now_s: float) -> float:
 
     Since its last known save, if it resumes, else since its attempt began. Who is stopped is chosen by this where a
     rule leaves a choice: least first. Source: Philly (ATC 2019), section 5, asks for it; the measure is our choice."""
+    size = job.request.gpus or job.request.cpu_m / 1000
+    return unsaved_s(job, now_s) * size * job.replicas
+
+
+def unsaved_s(job: Job, now_s: float) -> float:
+    """Return the seconds of work that it throws away to stop the running job now, as `lost_work` counts them."""
     since_s = job.placement.committed_s if job.placement is not None else now_s
     if job.resumable:
         since_s = max(since_s, job.saved_s)
-    size = job.request.gpus or job.request.cpu_m / 1000
-    return max(0.0, now_s - since_s) * size * job.replicas
+    return max(0.0, now_s - since_s)
 
 
 def end_s(job: Job) -> float:
@@ -73,7 +82,16 @@ def demoted_s(job: Job) -> float:
 def slice_end_s(job: Job) -> float:
     """Return when a running GPU job was served enough, and long enough at once, to make room; infinite for CPU jobs."""
     placement = job.placement
-    return demoted_s(job) if placement is None else max(demoted_s(job), placement.committed_s + LEAST_RUN_S)
+    return demoted_s(job) if placement is None else max(demoted_s(job), placement.committed_s + least_run_s(job))
+
+
+def least_run_s(job: Job) -> float:
+    """Return how long the job runs at least before it makes room: `LEAST_RUN_S`, or twice what its last stop threw
+    away, up to `LEAST_RUN_LIMIT_S`.
+
+    So the time doubles until an attempt has saved. Else who saves less often would begin at the same point for ever.
+    Source: our choice, as borrowers have it (`policy.reclaim`)."""
+    return min(LEAST_RUN_LIMIT_S, max(LEAST_RUN_S, 2.0 * job.lost_s))
 
 
 def gpus_since_s(job: Job) -> float:
@@ -108,7 +126,7 @@ TIME_SLICED: Final = PreemptionRule(
     heeds_priority=True,
     spares_work=True,
 )
-"""As `LEAST_SERVED_FIRST`, for jobs that make room themselves later. Each run lasts `LEAST_RUN_S` at least. A higher
+"""As `LEAST_SERVED_FIRST`, for jobs that make room themselves later. Each run lasts `least_run_s` at least. A higher
 priority stops a lower one, and an overdue job whoever a job of the first queue may. Source: our choice."""
 
 QUOTAS_FIRST: Final = PreemptionRule(

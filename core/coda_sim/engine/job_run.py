@@ -15,6 +15,7 @@ from coda.model.constraints import NodeConstraints
 from coda.model.decision import StopCause
 from coda.model.job import RETURNING, Job, JobId, Phase
 from coda.model.resources import Resources
+from coda.policy.preemption_rules import unsaved_s
 from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModel
@@ -179,6 +180,7 @@ class JobRun:
             bound=frozenset(),
             returned=cause in RETURNING,
             reclaimed=reclaimed,
+            lost_s=unsaved_s(job, now_s),
             wish=None,
             served_s=job.served_s + (now_s - began.committed_s if began else 0.0),
             remaining_s=(self.work_s - self.done_s) * self.told_factor + restart_s,

@@ -14,6 +14,7 @@ from coda_kube.objects.pods.stops import (
     Announcement,
     announcement_from_metadata,
     announcement_text,
+    lost_s_from_json,
     saved_s_from_json,
     stop_from_json,
     stop_json,
@@ -67,3 +68,17 @@ def test_an_announcement_that_coda_did_not_write_is_refused(text: str) -> None:
 )
 def test_when_a_job_last_saved(progress: Any, saved_s: float) -> None:
     assert saved_s_from_json({"progress": progress}, attempt=2) == saved_s
+
+
+@pytest.mark.parametrize(
+    ("last", "lost_s"),
+    [
+        pytest.param(None, 0.0, id="never stopped"),
+        pytest.param({"answer": "Unasked", "lostSeconds": 900}, 900.0, id="without a notice"),
+        pytest.param({"answer": "Saved", "lostSeconds": 2}, 2.0, id="it has saved"),
+        pytest.param({"answer": "Late"}, 0.0, id="an object of an older version"),
+        pytest.param({"answer": "Exited", "lostSeconds": 900}, 0.0, id="its end was its answer"),
+    ],
+)
+def test_what_the_last_stop_threw_away(last: Any, lost_s: float) -> None:
+    assert lost_s_from_json({"lastStop": last}) == lost_s

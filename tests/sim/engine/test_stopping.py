@@ -262,3 +262,13 @@ def test_a_job_loses_what_it_has_done_since_its_last_regular_save(save_every_s: 
     assert entry.end_s == pytest.approx(9000.0 + 60.0 + lost_s)
     window = window_of([0.0, 6000.0], warmup_s=0, drain_s=0)
     assert metrics_of(log, window)["lost_gpu_s"] == pytest.approx(4 * lost_s)
+
+
+def test_a_job_that_saves_every_half_hour_gets_done_however_many_take_their_turn() -> None:
+    """Each short job stops it once it ran for ten minutes: then it needs a longer turn to save."""
+    short = [replace(SHORT, job_id=f"short{number}", submit_s=2000 + 700 * number) for number in range(60)]
+    log = simulated_under("coda", [LONG, *short], costs=Costs(restart_s=0.0, save_every_s=1800.0))
+    long = log.entries[0]
+    assert long.preemptions > 3
+    assert long.end_s is not None
+    assert long.end_s < 40_000

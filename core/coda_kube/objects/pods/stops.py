@@ -69,6 +69,14 @@ def saved_s_from_json(status: Item, *, attempt: int) -> float:
         return 0.0
 
 
+def lost_s_from_json(status: Item) -> float:
+    """Return how many seconds of work the job's last stop threw away, by `status.lastStop`; 0 if it never was stopped.
+
+    A job that ended by itself when it was told to has lost nothing: without an agent its end is its only answer."""
+    last = status.get("lastStop") or {}
+    return 0.0 if last.get("answer") == "Exited" else float(last.get("lostSeconds") or 0)
+
+
 def announcement_text(announcement: Announcement) -> str:
     """Return the annotation's text."""
     fields = {
