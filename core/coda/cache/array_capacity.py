@@ -232,6 +232,11 @@ class ArrayCapacity:
         claims = self._claims[number] or claims_of(self._held[number].values())
         return self._own_cpu_m(number) - claims.cpu_jobs_cpu_m
 
+    def holds_own(self, number: int, job: JobId) -> bool:
+        """True if the job holds cores of a node that belong to the CPU array: it does not borrow them."""
+        held = self._held[number].get(job)
+        return held is not None and not held.is_borrower and not held.job.request.gpus
+
     def most_own_m(self) -> int:
         """Return the most millicores of one node that belong to the CPU array; 0 without nodes. O(nodes)."""
         return max([0, *(self._own_cpu_m(number) for number in range(len(self._capacity.nodes)))])

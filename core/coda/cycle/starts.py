@@ -356,6 +356,8 @@ class CycleStarts:
         if not victims:
             return ()
         running, rank_class = self._index.running, self._index.rank_class(queued.gang_class)
+        if self._index.arrays is not None and not (queued.job.request.gpus or queued.job.may_borrow):
+            (_, rank_class), *_ = self._index.arrays.ways(queued.gang_class, may_borrow=False)  # on cores of its array
         return stopped_in_turn(
             victims, queued.job, rank_class, None if running is None else running.takings(queued.job)
         )

@@ -1,9 +1,9 @@
 """A promise with a price: a job that has waited too long is promised a start, and what this keeps idle is bounded.
 
-Nothing starts here. Read `promise_book` (what is remembered of each promise, and its price), then `expected_ends` and
-`node_ends`, `earliest_start` (where the job can start first) and `reserved_nodes` (which nodes are kept, and for how
-long). `overdue_line` says whom a cycle looks at, `payment` who stops for the job if its price is too low, and `hold`
-keeps others from what is kept, during one cycle.
+Nothing starts here. Read `promise_book` (what is remembered of each promise, and its price), then `expected_ends`,
+`node_ends`, `own_share` and `earliest_start` (where the job can start first), and `reserved_nodes` (which nodes are
+kept, and for how long). `overdue_line` says whom a cycle looks at, `payment` who stops for the job if its price is too
+low, and `hold` keeps others from what is kept, during one cycle.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from coda.cache.holdings import Holdings
 from coda.cache.world_index import WorldIndex
+from coda.model.job import JobId
 from coda.model.resources import Resources
 from coda.nodes.free_capacity import FreeCapacity
 from coda.promises.expected_ends import ExpectedEnds
@@ -19,14 +20,15 @@ from coda.promises.expected_ends import ExpectedEnds
 Step = tuple[float, Resources]
 """From when on so much is free."""
 
+End = tuple[float, JobId, Resources]
+"""When a job on a node is expected to end, its id, and what it holds there."""
+
 
 class _NodeEnds(NamedTuple):
     """What was worked out for one node. `steps` follow from `ends` and from the amount that is `free` now."""
 
     until_s: float  # the ends count until then
-    ends: tuple[
-        tuple[float, str, Resources], ...
-    ]  # expected end, id and amount of each job; those without end left out
+    ends: tuple[End, ...]
     free: int
     steps: tuple[Step, ...]
 
@@ -61,6 +63,13 @@ class NodeEnds:
         """Return what is free on the node after each expected end, in order. Ties: by id. What is free now is left out.
 
         O(1), or O(jobs there, log) if something differs."""
+        return self._known_on(index, number, now_s).steps
+
+    def ends(self, index: WorldIndex, number: int, now_s: float) -> tuple[End, ...]:
+        """Return the ends that `steps` are made of, in the same order; jobs without a known end are left out."""
+        return self._known_on(index, number, now_s).ends
+
+    def _known_on(self, index: WorldIndex, number: int, now_s: float) -> _NodeEnds:
         if self._upsets != self._ends.upsets:
             self._upsets = self._ends.upsets
             self._known.clear()
@@ -72,12 +81,10 @@ class NodeEnds:
         elif known.free != free:
             steps = _steps(index.capacity.free(number), known.ends)
             known = self._known[number] = _NodeEnds(known.until_s, known.ends, free, steps)
-        return known.steps
+        return known
 
-    def _ends_at(
-        self, index: WorldIndex, name: str, now_s: float
-    ) -> tuple[tuple[tuple[float, str, Resources], ...], float]:
-        found: list[tuple[float, str, Resources]] = []
+    def _ends_at(self, index: WorldIndex, name: str, now_s: float) -> tuple[tuple[End, ...], float]:
+        found: list[End] = []
         until_s = inf
         for job, ranks in index.holdings.at(name):
             end_s = self._ends.end_s(job, now_s)
@@ -88,11 +95,11 @@ class NodeEnds:
         return tuple(found), until_s
 
 
-def _in_time(end: tuple[float, str, Resources]) -> tuple[float, str]:
+def _in_time(end: End) -> tuple[float, JobId]:
     return end[0], end[1]
 
 
-def _steps(free: Resources, ends: tuple[tuple[float, str, Resources], ...]) -> tuple[Step, ...]:
+def _steps(free: Resources, ends: tuple[End, ...]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for end_s, _, amount in ends:
         free = free + amount

@@ -24,12 +24,14 @@ from coda.nodes.node_search import RankClass
 from coda.promises.earliest_start import (
     EarliestStart,
     earliest_start,
+    ended_at_latest,
+    ended_later,
     expected_idle,
-    free_at_latest,
-    free_later,
+    free_without,
     latest_start,
 )
 from coda.promises.overdue_line import patience_s
+from coda.promises.own_share import OwnShare
 from coda.promises.promise_book import Promise, PromiseBook
 
 LeftForOthers = Mapping[int, Resources]
@@ -108,15 +110,17 @@ def _left(
 ) -> LeftForOthers | None:
     """What others may take of the nodes; None if none are kept, or if they do not hold the job in time any more."""
     left: dict[int, Resources] = {}
+    share = OwnShare(index, job)
     for name, ranks in promise.nodes.items():
         number = index.capacity.number_by_name.get(name)
         if number is None or number not in rank_class.groups.amount_by_node:
             return None
         if promise.is_certain:
-            later = free_at_latest(index, number, promise.start_s)
+            ended = ended_at_latest(index, number, promise.start_s)
         else:
-            later = free_later(index, number, book.ends, promise.start_s, now_s)
-        if job.request.times_in(later) < ranks:
+            ended = ended_later(index, number, book.ends, promise.start_s, now_s)
+        later, own = free_without(index, number, ended, share)
+        if job.request.times_in(own) < ranks:
             return None
         left[number] = _least(index.capacity.free(number), later - job.request * ranks)
     return left or None
