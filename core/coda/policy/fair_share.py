@@ -46,9 +46,14 @@ def dominant_share(job: Job, held: Amounts, total: Amounts) -> float:
 
 
 def array_share(job: Job, held: Amounts, total: Amounts) -> float:
-    """Return the share of GPUs for GPU jobs, of cores for CPU jobs. Source: CODA, multi-array scheduler."""
-    index = 0 if job.request.gpus else 1
-    return held[index] / total[index] if total[index] else 0.0
+    """Return the share of GPUs for GPU jobs; for CPU jobs that of cores or of memory, whichever is larger.
+
+    Source: CODA, multi-array scheduler, which counts cores alone. Memory is our choice, as in DRF: whoever asks for
+    much of it and few cores would always go first."""
+    if job.request.gpus:
+        return held[0] / total[0] if total[0] else 0.0
+    cores = held[1] / total[1] if total[1] else 0.0
+    return max(cores, held[2] / total[2]) if total[2] else cores
 
 
 def quota_share(job: Job, held: Amounts, total: Amounts) -> float:

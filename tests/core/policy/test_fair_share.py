@@ -61,6 +61,15 @@ def test_codas_drf_baseline_starves_the_cpu_jobs_of_gpu_users() -> None:
     assert drf == {one.id for one in waiting if one.user == "b"} - {"team/b-008"}
 
 
+@pytest.mark.parametrize("cores", [0, 1])
+def test_cpu_jobs_under_coda_share_memory_too(cores: int) -> None:
+    """Whoever takes all memory with few cores, or none, would always have the smallest share of cores."""
+    waiting = [*tasks("a", (cores, 100), 9), *tasks("b", (8, 100), 9)]
+    plan = decide(world([node("n", cores=64, memory_gib=512)], waiting), PolicyConfig(policy="coda"), 0.0)
+    user_by_job = {one.id: one.user for one in waiting}
+    assert Counter(user_by_job[start.job] for start in plan.starts) == {"a": 3, "b": 2}
+
+
 users = st.fixed_dictionaries({"a": st.tuples(st.integers(1, 4), st.integers(1, 4))}).flatmap(
     lambda one: st.fixed_dictionaries(
         {"a": st.just(one["a"]), "b": st.tuples(st.integers(1, 4), st.integers(1, 4)), "c": st.just((2, 1))}
