@@ -91,9 +91,11 @@ class Link:
 
     def _listen(self, connection: socket.socket) -> None:
         looked_s = time.monotonic()
+        ready = select.poll()  # select.select takes no descriptor above 1023
+        ready.register(connection, select.POLLIN)
         while not self._ending.is_set():
             try:
-                if select.select([connection], [], [], IDLE_S)[0]:
+                if ready.poll(int(1e3 * IDLE_S)):
                     packet = connection.recv(PACKET)
                     if not packet:
                         return

@@ -116,9 +116,10 @@ class DriverProcess:
 
     def _receive(self, source: socket.socket) -> Snapshot | None:
         until_s = time.monotonic() + self._patience.answer_s
+        ready = select.poll()  # select.select takes no descriptor above 1023
+        ready.register(source, select.POLLIN)
         while (answer := content_of(self._received)) is None:
-            readable, _, _ = select.select([source], [], [], max(0.0, until_s - time.monotonic()))
-            if not readable:
+            if not ready.poll(1e3 * max(0.0, until_s - time.monotonic())):
                 return None
             piece = source.recv(1 << 16)
             if not piece:

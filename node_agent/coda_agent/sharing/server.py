@@ -200,6 +200,8 @@ def _has_ended(connection: socket.socket) -> bool:
     except OSError as error:
         return error.errno != errno.ENOPROTOOPT  # else the kernel has none for a process that was reaped
     try:
-        return bool(select.select([pidfd], [], [], 0)[0])
+        ready = select.poll()  # select.select takes no descriptor above 1023
+        ready.register(pidfd, select.POLLIN)
+        return bool(ready.poll(0))
     finally:
         os.close(pidfd)

@@ -14,6 +14,7 @@ from coda_agent.gpus.driver_process import SILENT, DriverPatience, DriverProcess
 from coda_lab.emulators.nvml import NvmlState
 from coda_lab.emulators.nvml.library import environment_for
 from tests.agent.gpus.rig import NOW, advance, built_library, gpu, later
+from tests.open_files import many_open_files
 
 SLOW = DriverPatience(answer_s=20.0)  # a busy machine may start Python as slowly as that
 HASTY = DriverPatience(answer_s=0.0)
@@ -56,6 +57,14 @@ def test_it_says_what_nvml_says_in_this_process(state: NvmlState, driver: Driver
     here = Gpus()
     here.sense(NOW)
     assert driver.sense(advance(state, later(10))) == here.sense(later(10))
+
+
+def test_it_is_heard_by_an_agent_with_more_than_1024_open_files(driver: Driver) -> None:
+    with many_open_files():
+        another = Driver(SLOW)
+        assert another.sense(NOW).library is LibraryState.READY
+        another.close()
+        another.reap()
 
 
 def test_a_driver_that_is_slow_once_loses_no_gpu(state: NvmlState, driver: Driver) -> None:

@@ -18,6 +18,7 @@ from coda.errors import InvalidInput
 from coda_agent.sharing import GpuOrder, SharedGpus
 from coda_agent.sharing.messages import MOST_BYTES, Message
 from coda_agent.sharing.server import BURST, MOST_FAULTS, MOST_PER_POD, Peer, SharingServer
+from tests.open_files import many_open_files
 
 WORD = json.dumps({"v": 1, "type": "beat"}).encode()
 
@@ -103,6 +104,19 @@ async def test_a_process_of_no_pod_is_refused(heard: Heard, server: SharingServe
     assert one.recv(1) == b""
     assert (server.refused, heard.joined) == (1, [])
     one.close()
+
+
+async def test_an_agent_with_more_than_1024_open_files_hears_newcomers(
+    heard: Heard, server: SharingServer, tmp_path: Path
+) -> None:
+    with many_open_files():
+        one = connect(tmp_path)
+        one.send(WORD)
+        await turn()
+        assert len(heard.messages) == 1
+        one.close()
+        await turn()
+    assert heard.left == heard.joined
 
 
 async def test_a_flood_is_read_at_its_rate(heard: Heard, job: socket.socket) -> None:
