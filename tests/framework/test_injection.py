@@ -96,7 +96,7 @@ def test_asking_whether_torch_is_there_takes_no_control_away(environ: dict[str, 
     """As transformers, accelerate and datasets do before they import it."""
     (tmp_path / "torch.py").write_text("import os\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'] == '')\n")
     script = "import importlib.util as u; print(u.find_spec('torch').name, u.find_spec('torch').name); import torch"
-    settings = {"PYTHONPATH": str(tmp_path), "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    settings = {"PYTHONPATH": str(tmp_path), "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "CODA_SHARE": "50"}
     told, _ = run(environ | settings, "-c", script)
     assert told == "torch torch\nTrue"
 
@@ -107,13 +107,45 @@ def test_a_torch_that_cannot_be_imported_fails_as_without_it(environ: dict[str, 
     assert run(environ | {"PYTHONPATH": str(tmp_path)}, "-c", script) == ("libcublas.so.13 is missing", "")
 
 
-def test_allocator_settings_that_go_round_cuda_malloc_are_dropped(environ: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("import os\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'])\n")
-    settings = (
-        "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync,max_split_size_mb:64"
-    )
-    told, _ = run(environ | {"PYTHONPATH": str(tmp_path), "PYTORCH_CUDA_ALLOC_CONF": settings}, "-c", "import torch")
+BYPASSES = "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync,max_split_size_mb:64"
+
+
+@pytest.mark.parametrize(
+    "of_a_guest",
+    [
+        pytest.param({"CODA_SHARE": "50"}, id="a guest"),
+        pytest.param({"CODA_HOST_RESERVE": "1000"}, id="a job that asks for host memory"),
+    ],
+)
+def test_allocator_settings_that_go_round_cuda_malloc_are_dropped_aloud(
+    environ: dict[str, str], of_a_guest: dict[str, str], tmp_path: Path
+) -> None:
+    told, errors = run(settings_seen_by_torch(environ, BYPASSES, tmp_path) | of_a_guest, "-c", "import torch")
     assert told == "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64"
+    dropped = "expandable_segments:True,backend:cudaMallocAsync"
+    assert [line for line in errors.splitlines() if "ALLOC_CONF" in line] == [
+        f"coda: PYTORCH_CUDA_ALLOC_CONF counts without {dropped} here: "
+        "memory past cudaMalloc cannot lie in host memory"
+    ]
+
+
+def test_a_job_that_nobody_limits_keeps_its_allocator_settings(environ: dict[str, str], tmp_path: Path) -> None:
+    told, errors = run(settings_seen_by_torch(environ, BYPASSES, tmp_path), "-c", "import torch")
+    assert told == BYPASSES
+    assert "ALLOC_CONF" not in errors
+
+
+def test_a_guest_without_such_settings_hears_nothing_of_them(environ: dict[str, str], tmp_path: Path) -> None:
+    plain = settings_seen_by_torch(environ, "max_split_size_mb:64, garbage_collection_threshold:0.8", tmp_path)
+    told, errors = run(plain | {"CODA_SHARE": "50"}, "-c", "import torch")
+    assert told == "max_split_size_mb:64, garbage_collection_threshold:0.8"
+    assert "ALLOC_CONF" not in errors
+
+
+def settings_seen_by_torch(environ: dict[str, str], settings: str, folder: Path) -> dict[str, str]:
+    """The environment of a process whose torch prints its allocator's settings."""
+    (folder / "torch.py").write_text("import os\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'])\n")
+    return environ | {"PYTHONPATH": str(folder), "PYTORCH_CUDA_ALLOC_CONF": settings}
 
 
 def test_it_is_python_3_8() -> None:

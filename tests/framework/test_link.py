@@ -15,6 +15,7 @@ from coda_lab.programs.gpu_library import python_folder
 from tests.framework.agent import PATIENCE_S, Agent
 from tests.open_files import many_open_files
 
+
 @contextmanager
 def linked(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> Iterator[tuple[Any, queue.Queue[bytes]]]:
     """A link that says hello, and the packets that it hears."""

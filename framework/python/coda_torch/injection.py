@@ -56,12 +56,21 @@ def _before() -> None:
     global job
     from coda_torch.job import Job
     from coda_torch.library import Library
+
+    if os.environ.get("CODA_SHARE") or os.environ.get("CODA_HOST_RESERVE"):
+        _keep_to_cuda_malloc()
+    job = Job(Library.find(os.environ.get("CODA_LIBRARY", "")), os.environ["CODA_SOCKET"])
+
+
+def _keep_to_cuda_malloc() -> None:
+    """For a guest, and for one that asks for host memory. Any other job is never limited, and keeps its settings."""
     from coda_torch.memory import without_bypasses
 
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if os.environ.get(name):
-            os.environ[name] = without_bypasses(os.environ[name])
-    job = Job(Library.find(os.environ.get("CODA_LIBRARY", "")), os.environ["CODA_SOCKET"])
+        kept, bypasses = without_bypasses(os.environ.get(name, ""))
+        if bypasses:
+            os.environ[name] = kept
+            say(f"{name} counts without {bypasses} here: memory past cudaMalloc cannot lie in host memory")
 
 
 def _after(torch: Any) -> None:

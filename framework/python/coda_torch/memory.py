@@ -16,10 +16,11 @@ _BYPASSES = ("expandable_segments", "backend:cudaMallocAsync")
 _COMMA = re.compile(r",(?![^\[]*\])")  # not those inside of [256:1,512:2]
 
 
-def without_bypasses(settings: str) -> str:
-    """PYTORCH_CUDA_ALLOC_CONF without what goes round cudaMalloc."""
+def without_bypasses(settings: str) -> tuple[str, str]:
+    """PYTORCH_CUDA_ALLOC_CONF without what goes round cudaMalloc, and that."""
     parts = [part.strip() for part in _COMMA.split(settings)]
-    return ",".join(part for part in parts if part and not part.replace(" ", "").startswith(_BYPASSES))
+    bypasses = [part for part in parts if part.replace(" ", "").startswith(_BYPASSES)]
+    return ",".join(part for part in parts if part and part not in bypasses), ",".join(bypasses)
 
 
 class DeviceUse(NamedTuple):
@@ -99,6 +100,7 @@ class Memory:
             seen = self._library.stats(device)
             self._judge(device, reserved, seen.device_bytes + seen.host_bytes)
             on_device = reserved if self.by_fraction else seen.device_bytes
+            ooms = int(torchs.get("num_ooms", 0)) if self.by_fraction else 0
             found.append(
                 DeviceUse(
                     device,
@@ -106,7 +108,7 @@ class Memory:
                     seen.host_bytes,
                     0 if self.by_fraction else seen.reserve_bytes,
                     floor,
-                    seen.refusals,
+                    seen.refusals + ooms,
                     seen.busy_ns,
                     seen.idle_ns,
                     seen.launches,
@@ -121,7 +123,7 @@ class Memory:
             from coda_torch.injection import say
 
             self.by_fraction = True
-            say("torch allocates GPU memory past libcodagpu: memory is limited by a fraction, without host memory")
+            say("torch allocates GPU memory past libcodagpu: a limit can only be a fraction, without host memory")
 
     def _set_fraction(self, device: int, device_bytes: int | None) -> None:
         """Never below the peak: what does not fit fails."""
