@@ -56,7 +56,7 @@ def shrink_and_grow(node: Node, gpu: Gpu) -> Iterator[dict[str, Any]]:
         peak, floor = shown(orders)
         before = statistics.median(orders.steps(1.5))
         for turn in range(3):
-            shrink_ms = orders.obeyed(device=floor + 2 * GIB)
+            shrink_ms = orders.given_back(floor + 2 * GIB)
             orders.until(lambda said: said.get("type") == "steps")  # it is said as the cache has just been emptied
             there = used(orders)
             steps = orders.steps(4.0)  # none: each takes longer

@@ -155,6 +155,13 @@ class Boss(TestsBoss):
         number = self.order(**fields)
         return float(self.until(lambda said: said.get("type") == "done" and said.get("id") == number)["ms"])
 
+    def given_back(self, limit: int) -> float:
+        """Order a limit; return the milliseconds until the job said that it holds no more on the device."""
+        began_s = time.monotonic()
+        self.order(device=limit)
+        self.until(lambda said: bool(said.get("gpus")) and memory_of(said)[0] <= limit)
+        return 1e3 * (time.monotonic() - began_s)
+
     def steps(self, seconds: float) -> list[float]:
         """The durations of the mini-batches that are told within the time."""
         return [took for said in self.listen(seconds) if said.get("type") == "steps" for took in said["s"]]

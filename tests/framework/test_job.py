@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -85,17 +85,24 @@ class Library:
 
 @dataclass
 class Work:
-    """A job with an agent at the other end. `step`: ends a mini-batch."""
+    """A job with an agent at the other end. `step`: ends a mini-batch; `hello`: the first that it said."""
 
     card: Card
     agent: Agent
     step: Callable[[], None]
-    ends: list[Callable[[], None]] = field(default_factory=list)
+    hello: Any = None
+
+    def meet(self) -> None:
+        """Hear the job say hello, and answer with an order, so that it is there to send whatever follows."""
+        self.agent.accept()
+        self.hello = self.agent.hear()
+        self.agent.order(0, device=80 * GIB)
+        assert self.agent.hear()["type"] in ("beat", "done")
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Work]:
-    """It has joined in, and has no memory yet."""
+    """It has joined in and met its agent, and has no memory yet."""
     steps: list[Callable[..., None]] = []
     ends: list[Callable[[], None]] = []
     optimizers: Any = ModuleType("torch.optim.optimizer")
@@ -108,8 +115,9 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Work]:
     card = Card()
     agent = Agent(tmp_path / "s")
     importlib.import_module("coda_torch.job").Job(Library(card), str(tmp_path / "s")).join(Torch(card))
-    agent.accept()
-    yield Work(card=card, agent=agent, step=lambda: steps[0](optimizers, (), {}))
+    work = Work(card=card, agent=agent, step=lambda: steps[0](optimizers, (), {}))
+    work.meet()
+    yield work
     for end in ends:
         end()
     agent.close()
@@ -119,7 +127,52 @@ def test_memory_that_goes_round_the_library_is_told_as_torch_counts_it(work: Wor
     """A guaranteed job may have expandable segments: the limits of those beside it depend on what it says."""
     work.card.held, work.card.counted, work.card.ooms = 40, 0, 3
     work.step()
+    assert work.agent.hear()["type"] == "steps"
     work.agent.order(1, drain=True)  # a reason to speak
-    assert [said["type"] for said in (work.agent.hear(), work.agent.hear())] == ["hello", "steps"]
     (gpu,) = work.agent.hear()["gpus"]
     assert (gpu["gpu"], gpu["device"], gpu["refusals"]) == (GPU, 40 * GIB, 3)
+
+
+def test_in_a_mini_batch_a_job_says_what_it_keeps_between_them(work: Work) -> None:
+    """A limit as large as what is in use in the middle of one would stop it for good, with all its memory."""
+    agent, card = work.agent, work.card
+    card.held, card.tensors = 60, 10
+    work.step()
+    assert said(agent.hear()) == ("steps", (60, 10))
+    card.tensors = 50
+    agent.order(9, device=70 * GIB)
+    assert said(agent.hear()) == ("beat", (60, 10))
+    card.held, card.tensors = 12, 11
+    work.step()
+    work.step()
+    done = answer(agent)
+    assert (said(done), done["id"]) == (("done", (12, 11)), 9)
+    card.tensors = 50
+    agent.order(10, device=None)
+    assert said(answer(agent)) == ("beat", (12, 11))
+
+
+def test_before_its_first_mini_batch_has_ended_nobody_knows_what_it_keeps(work: Work) -> None:
+    work.card.held, work.card.tensors = 60, 50
+    work.agent.order(1, device=GIB)
+    assert said(work.agent.hear()) == ("beat", (60, None))
+
+
+def test_a_job_that_holds_nothing_has_reached_its_limit_at_once(work: Work) -> None:
+    work.agent.order(7, device=GIB)
+    done = work.agent.hear()
+    assert (said(done), done["id"]) == (("done", None), 7)
+
+
+def answer(agent: Agent) -> Any:
+    """What is said next, but for mini-batches: how often these are told is a matter of time."""
+    while (message := agent.hear())["type"] == "steps":
+        pass
+    return message
+
+
+def said(message: Any) -> tuple[str, tuple[int, int | None] | None]:
+    """The type, and GiB on the device and between mini-batches."""
+    gpus = message.get("gpus") or ()
+    found = [(gpu["device"] // GIB, gpu["floor"] // GIB if "floor" in gpu else None) for gpu in gpus]
+    return message["type"], found[0] if found else None

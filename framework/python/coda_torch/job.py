@@ -128,7 +128,7 @@ class Job:
             return
         took_s = self._clock.tick()
         if memory.at_boundary(is_step=True):
-            self._report_done()
+            self._report_done(memory.uses(at_boundary=True))
         now_s = time.monotonic()
         if now_s - self._reported_s >= REPORT_S or (took_s is not None and self._clock.is_outlier(took_s)):
             self._report(now_s)
@@ -138,7 +138,7 @@ class Job:
     def _report(self, now_s: float) -> None:
         assert self._memory is not None
         assert self._link is not None
-        uses = self._memory.uses()
+        uses = self._memory.uses(at_boundary=True)
         self._reported_s = self._told_s = now_s
         self._seq += 1
         steps = self._clock.take()
@@ -230,10 +230,11 @@ class Job:
         self._memory.set_limit(device, order.device_bytes, order.host_bytes)
         self._waiting, self._waiting_since_s = order, self._ordered_s
         self._memory.begin_to_move()
-        limit = order.device_bytes
         uses = self._memory.uses()
-        if not any(use.host_bytes or (limit is not None and use.device_bytes > limit) for use in uses):
-            self._report_done()
+        if uses:
+            self._beat(uses)  # what is left now: the next boundaries show how far the limit is reached
+        else:
+            self._report_done(uses)
 
     def _set_pace(self, device: int, order: Order) -> None:
         if device == ALL_DEVICES:
@@ -265,19 +266,22 @@ class Job:
             self._guarded(self._library.tidy)
         now_s = time.monotonic()
         if self._memory is not None and self._link is not None and now_s - self._told_s >= BEAT_S:
-            self._told_s = now_s
-            uses = self._memory.uses()
-            self._seq += 1
-            beat = {"v": PROTOCOL, "type": "beat", "seq": self._seq, "control": self._control()}
-            self._link.send({**beat, "gpus": [self._described(use) for use in uses]})
+            self._beat(self._memory.uses())
+
+    def _beat(self, uses: list[DeviceUse]) -> None:
+        assert self._link is not None
+        self._told_s = time.monotonic()
+        self._seq += 1
+        beat = {"v": PROTOCOL, "type": "beat", "seq": self._seq, "control": self._control()}
+        self._link.send({**beat, "gpus": [self._described(use) for use in uses]})
 
     # In either.
 
-    def _report_done(self) -> None:
+    def _report_done(self, uses: list[DeviceUse]) -> None:
+        """The limit is reached as far as it goes. The agent takes what is held now for what is kept between steps."""
         order, self._waiting = self._waiting, None
-        if order is None or self._memory is None or self._link is None:
+        if order is None or self._link is None:
             return
-        uses = self._memory.uses()
         self._link.send(
             {
                 "v": PROTOCOL,
@@ -296,12 +300,13 @@ class Job:
         return "step" if self._by_step else "full"
 
     def _described(self, use: DeviceUse) -> dict[str, Any]:
+        floor = {} if use.floor_bytes is None else {"floor": use.floor_bytes}
         return {
             "gpu": self._uuid(use.device),
             "device": use.device_bytes,
             "host": use.host_bytes,
             "reserve": use.reserve_bytes,
-            "floor": use.floor_bytes,
+            **floor,
             "refusals": use.refusals,
             "busy_ns": use.busy_ns,
             "idle_ns": use.idle_ns,

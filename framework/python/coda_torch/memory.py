@@ -26,13 +26,15 @@ def without_bypasses(settings: str) -> tuple[str, str]:
 class DeviceUse(NamedTuple):
     """The memory of this process on one device, in bytes.
 
-    reserve: host memory that it may use; floor: what tensors take at the end of a mini-batch"""
+    reserve: host memory that it may use
+    floor: what tensors took when its last mini-batch ended, None before that: in the middle of one it is many times as
+        much, and no limit below it could ever be reached"""
 
     device: int
     device_bytes: int
     host_bytes: int
     reserve_bytes: int
-    floor_bytes: int
+    floor_bytes: int | None
     refusals: int
     busy_ns: int
     idle_ns: int
@@ -47,6 +49,7 @@ class Memory:
         self._torch = torch
         self._reserve_bytes = 0 if library is None else library.stats(0).reserve_bytes
         self._boundaries_left = 0
+        self._floors: dict[int, int] = {}  # by device
         self._mismatches: dict[int, int] = {}  # in a row, by device
         self._by_us: set[int] = set()  # devices, -1 for all, whose fraction is ours
         self.by_fraction = library is None
@@ -86,14 +89,18 @@ class Memory:
             return False
         return True
 
-    def uses(self) -> list[DeviceUse]:
-        """The devices with memory of this process. Checks that torch has not gone round the library."""
+    def uses(self, *, at_boundary: bool = False) -> list[DeviceUse]:
+        """The devices with memory of this process. Checks that torch has not gone round the library.
+
+        at_boundary: a mini-batch has just ended"""
         cuda = self._torch.cuda
         found = []
         for device in range(min(DEVICES, cuda.device_count())) if cuda.is_initialized() else ():
             torchs = self._torch._C._cuda_memoryStats(device) or {}
             reserved = int(torchs.get("reserved_bytes", {}).get("all", {}).get("current", 0))
-            floor = int(torchs.get("allocated_bytes", {}).get("all", {}).get("current", 0))
+            if at_boundary:
+                self._floors[device] = int(torchs.get("allocated_bytes", {}).get("all", {}).get("current", 0))
+            floor = self._floors.get(device)
             if self._library is None:
                 found.append(DeviceUse(device, reserved, 0, 0, floor, int(torchs.get("num_ooms", 0)), 0, 0, 0))
                 continue
