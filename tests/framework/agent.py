@@ -21,11 +21,9 @@ class Agent:
         self._connection: socket.socket | None = None
 
     def accept(self) -> None:
-        """Take the next connection; the one before ends."""
-        before, (self._connection, _) = self._connection, self._listening.accept()
+        """Take the next connection."""
+        self._connection, _ = self._listening.accept()
         self._connection.settimeout(PATIENCE_S)
-        if before is not None:
-            before.close()
 
     def hear(self) -> Any:
         """The next message."""
@@ -39,8 +37,11 @@ class Agent:
     def order(self, number: int, **fields: Any) -> None:
         self.say(json.dumps({"v": 1, "type": "order", "id": number, **fields}).encode())
 
-    def close(self) -> None:
-        """Also the connection: the job sees that its agent has ended."""
-        self._listening.close()
+    def hang_up(self) -> None:
+        """As one that ends. The next one listens already."""
         if self._connection is not None:
             self._connection.close()
+
+    def close(self) -> None:
+        self._listening.close()
+        self.hang_up()

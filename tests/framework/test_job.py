@@ -44,6 +44,7 @@ class Torch:
             empty_cache=lambda: None,
             is_current_stream_capturing=lambda: False,
             get_device_properties=lambda _device: SimpleNamespace(uuid="a", total_memory=80 * GIB),
+            mem_get_info=lambda _device: ((80 - card.held) * GIB, 80 * GIB),
             _lazy_call=lambda begin: begin(),
         )
         self._C = SimpleNamespace(
@@ -162,6 +163,20 @@ def test_a_job_that_holds_nothing_has_reached_its_limit_at_once(work: Work) -> N
     work.agent.order(7, device=GIB)
     done = work.agent.hear()
     assert (said(done), done["id"]) == (("done", None), 7)
+
+
+def test_a_new_agent_hears_at_once_what_a_job_has_done_and_holds(work: Work) -> None:
+    """Else it would take the job for a newcomer, which has no limit."""
+    work.card.held, work.card.tensors = 60, 10
+    for _ in range(5):
+        work.step()
+    work.card.tensors = 50
+    work.agent.order(1, device=30 * GIB)
+    beat = answer(work.agent)
+    assert (beat["count"], said(beat)) == (5, ("beat", (60, 10)))
+    work.agent.hang_up()
+    work.meet()
+    assert (work.hello["count"], said(work.hello)) == (5, ("hello", (60, 10)))
 
 
 def answer(agent: Agent) -> Any:

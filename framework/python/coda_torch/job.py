@@ -196,7 +196,9 @@ class Job:
     # In the listener's thread.
 
     def _greeting(self) -> dict[str, Any]:
-        cuda = self._torch.cuda
+        """Also what it has done and holds: an agent that has just started must not lift its limits for lack of it."""
+        cuda, memory = self._torch.cuda, self._memory
+        uses = [] if self._is_broken or memory is None else memory.uses()
         return {
             "v": PROTOCOL,
             "type": "hello",
@@ -205,6 +207,8 @@ class Job:
             "local": os.environ.get("LOCAL_RANK"),
             "devices": [self._uuid(device) for device in range(min(DEVICES, cuda.device_count()))],
             "control": self._control(),
+            "count": self._clock.count,
+            "gpus": [self._described(use) for use in uses],
         }
 
     def _obey_packet(self, packet: bytes) -> None:
@@ -272,8 +276,16 @@ class Job:
         assert self._link is not None
         self._told_s = time.monotonic()
         self._seq += 1
-        beat = {"v": PROTOCOL, "type": "beat", "seq": self._seq, "control": self._control()}
-        self._link.send({**beat, "gpus": [self._described(use) for use in uses]})
+        self._link.send(
+            {
+                "v": PROTOCOL,
+                "type": "beat",
+                "seq": self._seq,
+                "count": self._clock.count,
+                "control": self._control(),
+                "gpus": [self._described(use) for use in uses],
+            }
+        )
 
     # In either.
 

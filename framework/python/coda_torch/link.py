@@ -44,9 +44,7 @@ class Link:
         if connection is None:
             return False
         try:
-            connection.send(
-                json.dumps(message, separators=(",", ":")).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            )
+            connection.send(_packet(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except (OSError, ValueError):
             return False
         return True
@@ -81,8 +79,9 @@ class Link:
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            hello = _packet(self._greet())  # before: the agent must not wait for it
             connection.connect(self._path)
-            connection.send(json.dumps(self._greet()).encode(), socket.MSG_NOSIGNAL)
+            connection.send(hello, socket.MSG_NOSIGNAL)
         except Exception:  # torch may raise anything while it greets; the script must not see it
             connection.close()
             return None
@@ -112,3 +111,7 @@ class Link:
             self._idle()
             if time.monotonic() >= end_s:
                 return
+
+
+def _packet(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()

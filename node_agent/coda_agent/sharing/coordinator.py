@@ -135,7 +135,9 @@ class Coordinator:
     def _addressed(
         self, order: SharingOrder, unit: Unit, state: UnitState, keeps_all: bool
     ) -> list[tuple[Hashable, GpuOrder]]:
-        """An order for a pod, divided among its processes on that GPU. `keeps_all`: its limit would end it."""
+        """An order for a pod, divided among its processes on that GPU. `keeps_all`: its limit would end it.
+
+        One that has not said yet what it holds keeps what an earlier agent ordered."""
         peers = [peer for peer, known in self._peers.items() if known.pod_uid == order.uid]
         here = [peer for peer in peers if order.gpu in self._peers[peer].process.claims] or peers
         limit = None if keeps_all else order.device_bytes
@@ -152,7 +154,8 @@ class Coordinator:
         if order.uid == unit.guaranteed:
             one = replace(one, share=1000, device_bytes=None)  # whatever happens, nothing ever limits it
         newcomer = replace(one, device_bytes=None)  # any limit might end it: it is only paced
-        return [(peer, one if self._peers[peer].process.is_known else newcomer) for peer in peers]
+        spoken = [(peer, self._peers[peer].process) for peer in peers if self._peers[peer].process.has_spoken]
+        return [(peer, one if process.is_known else newcomer) for peer, process in spoken]
 
     def _hold_of(self, order: SharingOrder) -> float:
         return min(self._hold_s, HURRIED_HOLD_S) if order.hurried else self._hold_s

@@ -21,6 +21,7 @@ class Process:
     """One connection. `peaks`: (time, bytes) by GPU, of the last minute."""
 
     control: MemoryControl = MemoryControl.FULL
+    has_spoken: bool = False
     claims: dict[str, GpuClaim] = field(default_factory=dict)
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     count: int = 0
@@ -31,9 +32,12 @@ class Process:
 
     def take(self, message: Message, now_s: float) -> None:
         """Remember what a message says."""
+        self.has_spoken = True
         if message.control is not None:
             self.control = message.control
         self.steps.extend(message.steps)
+        if self.count == 0:
+            self.counted = message.count  # before our time, perhaps: that is no speed
         self.count = max(self.count, message.count)
         if message.gpus is None:
             return
@@ -50,7 +54,7 @@ class Process:
     @property
     def is_known(self) -> bool:
         """True once it has shown what it needs: before that no limit can be right."""
-        return self.count >= KNOWN_STEPS
+        return self.count >= KNOWN_STEPS and bool(self.peaks)
 
     def floor_bytes(self, gpu: str) -> int:
         """What it keeps between two mini-batches: tensors, and what lies between them. Never more than its peak: a

@@ -14,7 +14,7 @@ from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.devices import Gpu, GpuProcess
 from coda_agent.gpus.processes import GpuUser
 from coda_agent.sharing import Coordinator, GpuOrder, SharedGpu, shared_gpus_from
-from coda_agent.sharing.members import Process
+from coda_agent.sharing.members import Process, use_of
 from coda_agent.sharing.messages import MOST_GPUS, GpuClaim, Message
 
 GPU = "GPU-1"
@@ -73,6 +73,22 @@ def board() -> Board:
 def test_a_newcomer_beside_a_guaranteed_job_is_paced_and_not_limited(board: Board) -> None:
     orders = board.seconds(1, g1=Message(kind="hello"), o1=Message(kind="hello"))
     assert (orders["o1"].share, orders["o1"].device_bytes, orders["o1"].hold_s) == (CONFIG.floor_share, None, 60.0)
+
+
+def test_a_new_agent_does_not_lift_the_limit_of_a_job_that_says_what_it_has_done(board: Board) -> None:
+    """No order before that: the job keeps what the agent before has ordered."""
+    guaranteed = Message(kind="hello", count=700, gpus=(claim(50, floor=40),))
+    assert set(board.seconds(1, g1=guaranteed)) == {"g1"}
+    first = board.seconds(1, o1=Message(kind="hello", count=900, gpus=(claim(20, host=30, floor=10),)))
+    assert first["o1"].device_bytes is not None
+    assert 10 * GIB <= first["o1"].device_bytes <= 30 * GIB
+
+
+def test_mini_batches_before_the_first_word_are_no_speed() -> None:
+    process = Process()
+    for kind, count, expected in (("hello", 900, 0.0), ("steps", 904, 2.0)):
+        process.take(Message(kind=kind, count=count, gpus=(claim(1),)), 0.0)
+        assert use_of("o", GPU, [process], context_bytes=0, seen_bytes=0, span_s=2.0).speed == expected
 
 
 def test_a_share_grows_while_the_guaranteed_job_does_not_suffer(board: Board) -> None:
