@@ -1,7 +1,8 @@
 """The socket on the node. Who is who is asked of the kernel: never of the message.
 
-A process gets 20 messages a second; beyond that it is not read, so that its own sends fail and we do nothing. Packets
-that are too large or make no sense are counted; after a hundred of them the connection ends."""
+A pod gets 100 messages a second, all its processes together; beyond that none of them is read, so that its own sends
+fail and we do nothing. Packets that are too large or make no sense are counted; after a hundred of them the connection
+ends."""
 
 from __future__ import annotations
 
@@ -24,8 +25,15 @@ from coda_agent.sharing.messages import MOST_BYTES, Message, message_from
 
 log = logging.getLogger(__name__)
 
-RATE_PER_S: Final = 20.0
-BURST: Final = 40.0
+RATE_PER_S: Final = 100.0
+"""Messages of a pod. A process reports twice a second, so fifty may. At their largest they take 5 % of a core."""
+
+BURST: Final = 200.0
+"""As many as come when we start: each process says hello, and reports."""
+
+WAIT_S: Final = 0.2
+"""For so long a process is not read that has no message left."""
+
 MOST_FAULTS: Final = 100
 MOST_PER_POD: Final = 64
 MOST_CONNECTIONS: Final = 1024
@@ -33,15 +41,27 @@ _PEER_PIDFD: Final = 77
 """SO_PEERPIDFD, from Linux 6.5 on; Python has no name for it."""
 
 
+@dataclass(slots=True)
+class Allowance:
+    """How many messages a pod may still say now."""
+
+    filled_s: float
+    tokens: float = BURST
+
+    def fill(self, now_s: float) -> None:
+        """Add what has come since the last time."""
+        self.tokens = min(BURST, self.tokens + RATE_PER_S * (now_s - self.filled_s))
+        self.filled_s = now_s
+
+
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One connection. `pod_uid`: by the cgroup of the process that connected."""
+    """One connection. `pod_uid`: by the cgroup of the process that connected. `allowance`: the pod's."""
 
     connection: socket.socket
     pid: int
     pod_uid: str
-    tokens: float = BURST
-    filled_s: float = 0.0
+    allowance: Allowance
     faults: int = 0
 
 
@@ -64,6 +84,7 @@ class SharingServer:
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.peers: set[Peer] = set()
+        self._allowances: dict[str, Allowance] = {}  # by pod: also of one that has just left, until it is full again
         self.refused = 0
         self.faults = 0
 
@@ -118,7 +139,6 @@ class SharingServer:
             connection.close()
             return
         connection.setblocking(False)
-        peer.filled_s = self._loop.time()
         self.peers.add(peer)
         self._joined(peer)
         self._loop.add_reader(connection, self._read, peer)
@@ -131,7 +151,18 @@ class SharingServer:
         of_pod = sum(peer.pod_uid == uid for peer in self.peers)
         if of_pod >= MOST_PER_POD or len(self.peers) >= MOST_CONNECTIONS:
             return None
-        return Peer(connection=connection, pid=pid, pod_uid=uid)
+        return Peer(connection=connection, pid=pid, pod_uid=uid, allowance=self._allowance_of(uid))
+
+    def _allowance_of(self, pod_uid: str) -> Allowance:
+        """A pod that connects again gets no new one."""
+        assert self._loop is not None
+        now_s = self._loop.time()
+        here = {peer.pod_uid for peer in self.peers}
+        for uid, allowance in tuple(self._allowances.items()):
+            allowance.fill(now_s)
+            if uid not in here and allowance.tokens >= BURST:
+                del self._allowances[uid]
+        return self._allowances.setdefault(pod_uid, Allowance(filled_s=now_s))
 
     def _read(self, peer: Peer) -> None:
         assert self._loop is not None
@@ -158,16 +189,14 @@ class SharingServer:
             self._heard(peer, message)
 
     def _may_speak(self, peer: Peer) -> bool:
-        """Take a token; without one do not read this process for a moment."""
+        """Take a token of its pod's; without one do not read this process for a moment."""
         assert self._loop is not None
-        now_s = self._loop.time()
-        peer.tokens = min(BURST, peer.tokens + RATE_PER_S * (now_s - peer.filled_s))
-        peer.filled_s = now_s
-        if peer.tokens >= 1:
-            peer.tokens -= 1
+        peer.allowance.fill(self._loop.time())
+        if peer.allowance.tokens >= 1:
+            peer.allowance.tokens -= 1
             return True
         self._loop.remove_reader(peer.connection)
-        self._loop.call_later(1 / RATE_PER_S, self._read_again, peer)
+        self._loop.call_later(WAIT_S, self._read_again, peer)
         return False
 
     def _read_again(self, peer: Peer) -> None:
