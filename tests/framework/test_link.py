@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import queue
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.open_files import many_open_files
 
 
 @contextmanager
-def linked(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> Iterator[tuple[Any, queue.Queue[bytes]]]:
+def linked(monkeypatch: pytest.MonkeyPatch, path: Path, **more: float) -> Iterator[tuple[Any, queue.Queue[bytes]]]:
     """A link that says hello, and the packets that it hears."""
     monkeypatch.syspath_prepend(str(python_folder()))
     heard: queue.Queue[bytes] = queue.Queue()
@@ -42,3 +43,20 @@ def test_a_job_with_more_than_1024_open_files_hears_its_orders(
             agent.say(b"an order")
             assert heard.get(timeout=PATIENCE_S) == b"an order"
         agent.close()
+
+
+@pytest.mark.parametrize(("silent_s", "is_up"), [(60.0, True), (0.0, False)])
+def test_an_agent_is_there_as_long_as_it_speaks(
+    silent_s: float, is_up: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The kernel connects to one that accepts nobody, and keeps the socket of one that has hung since."""
+    agent = Agent(tmp_path / "s")
+    with linked(monkeypatch, tmp_path / "s", silent_s=silent_s) as (link, heard):
+        while not link.send({"type": "beat"}):
+            time.sleep(0.01)
+        assert not link.is_up
+        agent.accept()
+        agent.say(b"an order")
+        heard.get(timeout=PATIENCE_S)
+        assert link.is_up is is_up
+    agent.close()

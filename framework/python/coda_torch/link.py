@@ -13,6 +13,8 @@ from typing import Any, Callable, Mapping
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 PACKET = 65536
 IDLE_S = 1.0
+SILENT_S = 30.0
+"""After so long without a word an agent hangs: it repeats its orders every 10 s. Our choice."""
 
 
 class Link:
@@ -21,18 +23,25 @@ class Link:
     greet: what to say first; obey: called with each packet; idle: called about once a second"""
 
     def __init__(
-        self, path: str, greet: Callable[[], Mapping[str, Any]], obey: Callable[[bytes], None], idle: Callable[[], None]
+        self,
+        path: str,
+        greet: Callable[[], Mapping[str, Any]],
+        obey: Callable[[bytes], None],
+        idle: Callable[[], None],
+        silent_s: float = SILENT_S,
     ) -> None:
-        self._path = path
+        self._path, self._silent_s = path, silent_s
         self._greet, self._obey, self._idle = greet, obey, idle
         self._socket: socket.socket | None = None
+        self._heard_s: float | None = None  # the last word on this connection
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="coda", daemon=True)
 
     @property
     def is_up(self) -> bool:
-        """An agent is at the other end."""
-        return self._socket is not None
+        """An agent is at the other end, and lives: one that hangs has a socket, too."""
+        heard_s = self._heard_s
+        return self._socket is not None and heard_s is not None and time.monotonic() - heard_s < self._silent_s
 
     def start(self) -> None:
         """Start to listen."""
@@ -85,7 +94,7 @@ class Link:
         except Exception:  # torch may raise anything while it greets; the script must not see it
             connection.close()
             return None
-        self._socket = connection
+        self._socket, self._heard_s = connection, None
         return connection
 
     def _listen(self, connection: socket.socket) -> None:
@@ -98,6 +107,7 @@ class Link:
                     packet = connection.recv(PACKET)
                     if not packet:
                         return
+                    self._heard_s = time.monotonic()
                     self._obey(packet)
             except (OSError, ValueError):
                 return
