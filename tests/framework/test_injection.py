@@ -107,7 +107,9 @@ def test_a_torch_that_cannot_be_imported_fails_as_without_it(environ: dict[str, 
     assert run(environ | {"PYTHONPATH": str(tmp_path)}, "-c", script) == ("libcublas.so.13 is missing", "")
 
 
-BYPASSES = "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync,max_split_size_mb:64"
+BYPASSES = (
+    "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync,max_split_size_mb:64"
+)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,7 @@ def test_allocator_settings_that_go_round_cuda_malloc_are_dropped_aloud(
     assert told == "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64"
     dropped = "expandable_segments:True,backend:cudaMallocAsync"
     assert [line for line in errors.splitlines() if "ALLOC_CONF" in line] == [
-        f"coda: PYTORCH_CUDA_ALLOC_CONF counts without {dropped} here: "
-        "memory past cudaMalloc cannot lie in host memory"
+        f"coda: PYTORCH_CUDA_ALLOC_CONF counts without {dropped} here: memory past cudaMalloc cannot lie in host memory"
     ]
 
 

@@ -32,9 +32,7 @@ def linked(monkeypatch: pytest.MonkeyPatch, path: Path, **more: float) -> Iterat
         link.end()
 
 
-def test_a_job_with_more_than_1024_open_files_hears_its_orders(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_with_more_than_1024_open_files_hears_its_orders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with many_open_files():
         agent = Agent(tmp_path / "s")
         with linked(monkeypatch, tmp_path / "s") as (_, heard):
