@@ -14,7 +14,7 @@ from coda.model.capacity import after_stops, free_by_node, withheld_shares
 from coda.model.decision import Decision, Stop, StopCause
 from coda.model.job import Job, JobId
 from coda.model.live_placement import growth_by_node
-from coda.model.resources import MAIN, NOTHING, Resources, amount_free, amount_of
+from coda.model.resources import MAIN, NOTHING, Resources, amount_free, amount_of, amounts_asked
 from coda.model.seats import is_sharer
 from coda.model.world import World
 
@@ -38,16 +38,19 @@ def yielded(decision: Decision, world: World, passing: Mapping[str, Resources]) 
         if taker.is_new:
             add(free, taker.shares, -1)
     calm = {node: amount + passing.get(node, NOTHING) for node, amount in free.items()}
-    short = {node: amount for node, amount in calm.items() if _is_short(amount)}
+    short = {node: amount for node, amount in calm.items() if _lacking(amount, (*MAIN, *amount.other))}
     stops: dict[JobId, Stop] = {}
-    for node, by in _needy(takers, short):
+    for node, by_name in _needy(takers, short):
         for job in sorted(_holders(world.jobs, node), key=_youth):
-            if job.id in stops or not _helps(held_by_pods(job).get(node, NOTHING), short[node]):
-                continue
-            stops[job.id] = Stop(job=job.id, attempt=job.attempt, cause=StopCause.PREEMPT, by=by)
-            add(short, {name: held for name, held in held_by_pods(job).items() if name in short})
-            if not _is_short(short[node]):
+            lacking = _lacking(short[node], by_name)
+            if not lacking:
                 break
+            held = held_by_pods(job)
+            given = [name for name in lacking if amount_of(held[node], name) > 0]
+            if job.id in stops or not given:
+                continue
+            stops[job.id] = Stop(job=job.id, attempt=job.attempt, cause=StopCause.PREEMPT, by=by_name[given[0]])
+            add(short, {name: amount for name, amount in held.items() if name in short})
     changed = decision if not stops else replace(decision, stops=(*decision.stops, *stops.values()))
     return Yielded(decision=changed, free=free)
 
@@ -98,13 +101,15 @@ def _growth(job: Job, cores: int) -> dict[str, Resources]:
     return {node: Resources(cpu_m=cpu_m) for node, cpu_m in growth_by_node(job, cores).items()}
 
 
-def _needy(takers: Iterable[_Taker], short: Mapping[str, Resources]) -> list[tuple[str, JobId]]:
-    """Each node that is short, by name, with the first who takes something there."""
-    by_node: dict[str, JobId] = {}
+def _needy(takers: Iterable[_Taker], short: Mapping[str, Resources]) -> list[tuple[str, dict[str, JobId]]]:
+    """Each node that is short, by name, with the amounts that lack there and are taken, and who takes them first.
+
+    What nobody takes lacks nobody: while a device plugin starts again, a node offers none of what its pods have."""
+    by_node: dict[str, dict[str, JobId]] = {}
     for taker in takers:
-        for node in taker.shares:
-            if node in short:
-                by_node.setdefault(node, taker.job)
+        for node, share in taker.shares.items():
+            for name in _lacking(short[node], amounts_asked(share)) if node in short else ():
+                by_node.setdefault(node, {}).setdefault(name, taker.job)
     return sorted(by_node.items())
 
 
@@ -117,9 +122,6 @@ def _youth(job: Job) -> tuple[float, JobId]:
     return -job.placement.committed_s, job.id
 
 
-def _is_short(free: Resources) -> bool:
-    return any(amount_free(free, name) < 0 for name in (*MAIN, *free.other))
-
-
-def _helps(held: Resources, free: Resources) -> bool:
-    return any(amount_free(free, name) < 0 < amount_of(held, name) for name in (*MAIN, *free.other))
+def _lacking(free: Resources, names: Iterable[str]) -> list[str]:
+    """Those of the names of which more is taken than there is."""
+    return [name for name in names if amount_free(free, name) < 0]

@@ -241,6 +241,22 @@ def test_nobody_stops_where_all_fit() -> None:
     assert result.decision.stops == ()
 
 
+@pytest.mark.parametrize("offers", [0, None], ids=["at zero", "not named"])
+@pytest.mark.parametrize("lost", ["coda.scheduler/gpu-0", "coda.scheduler/sharing", "rdma/hca"])
+def test_nobody_stops_for_what_a_node_offers_no_more_and_nobody_asks_for(lost: str, offers: int | None) -> None:
+    """A device plugin, for one the agent's, starts again: the pods keep what they have of it."""
+    sits = seated(opportunistic(job("sits", other={"rdma/hca": 1}), gpu_gib=10), ("n1", 0))
+    there = seat_node("n1", gpus=2)
+    usual = {**there.allocatable.other, "rdma/hca": 4}
+    offered = {name: amount for name, amount in usual.items() if name != lost}
+    if offers is not None:
+        offered[lost] = offers
+    now = replace(there, allocatable=replace(there.allocatable, other=offered))
+    result = cycle(world([now], [sits, job("first")]))
+    assert [start.job for start in result.decision.starts] == ["team/first"]
+    assert result.decision.stops == ()
+
+
 def test_the_stop_is_ordered_again_until_it_is_written() -> None:
     there = world([seat_node("n1")], [seated(rider("a", cores=40), ("n1", 0)), job("first", cores=20)])
     first = cycle(there)
