@@ -146,8 +146,8 @@ def _beside(
         free_bytes = max(0, min(free_bytes, held - short_bytes))
     wanted = [use.floor_bytes if report.arriving else use.peak_bytes for use in report.opportunistic]
     parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
-    if not report.arriving and not misfits and len(parts) == 1:
-        parts = [free_bytes]  # whoever is alone beside it gets all that is left
+    if not report.arriving:
+        parts = _with_rest(free_bytes, report.opportunistic, parts, misfits)
     limits = tuple(
         _limit(state, use, part, now_s, config)
         for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
@@ -211,6 +211,21 @@ def _divided(free_bytes: int, members: Sequence[MemoryUse], wanted: Sequence[int
     return parts, tuple(misfits)
 
 
+def _with_rest(
+    free_bytes: int, members: Sequence[MemoryUse], parts: Sequence[int], misfits: Sequence[str]
+) -> list[int]:
+    """The parts and what nobody wants, in equal parts, so that each may grow. A few bytes are left over.
+
+    Misfits get none of it, and keep what they have."""
+    held = sum(
+        use.peak_bytes if use.control is MemoryControl.NONE else use.device_bytes
+        for use in members
+        if use.uid in misfits
+    )
+    rest = max(0, free_bytes - sum(parts) - held) // max(1, len(members) - len(misfits))
+    return [part if use.uid in misfits else part + rest for use, part in zip(members, parts, strict=True)]
+
+
 def _least_of(use: MemoryUse) -> int:
     """What it keeps between mini-batches, or its peak if host memory cannot help it."""
     return use.floor_bytes if use.control is MemoryControl.FULL else use.peak_bytes
@@ -231,20 +246,9 @@ def _among_equals(state: MemoryState, report: MemoryReport, now_s: float, config
     if len(report.opportunistic) == 1:
         return MemoryState()
     free_bytes = max(0, report.total_bytes - sum(use.context_bytes for use in report.opportunistic))
-    wanted = [use.peak_bytes for use in report.opportunistic]
-    parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
-    same = state.guaranteed is None and {one.uid for one in state.limits} == {use.uid for use in report.opportunistic}
-    short = any(
-        _or(state.limit_of(use.uid), 0) < _least_of(use) for use in report.opportunistic if use.uid not in misfits
-    )
-    started = state
-    if not same or short or sum(one.device_bytes for one in state.limits) > free_bytes or misfits != state.misfits:
-        limits = tuple(
-            MemoryLimit(uid=use.uid, device_bytes=part, since_s=now_s)
-            for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
-        )
-        started = MemoryState(limits=limits, misfits=misfits)
-    if not report.period or sum(wanted) <= free_bytes:
+    fits = sum(use.peak_bytes for use in report.opportunistic) <= free_bytes
+    started = _started(state, report.opportunistic, free_bytes, now_s, fits=fits)
+    if not report.period or fits:
         return started
     members = [
         TrialMember(
@@ -255,7 +259,7 @@ def _among_equals(state: MemoryState, report: MemoryReport, now_s: float, config
             speed=use.speed,
         )
         for use in report.opportunistic
-        if use.uid not in misfits
+        if use.uid not in started.misfits
     ]
     moved, trials = tried(started.trials, members, now_s, config)
     limits = tuple(
@@ -265,6 +269,27 @@ def _among_equals(state: MemoryState, report: MemoryReport, now_s: float, config
         for limit in started.limits
     )
     return replace(started, limits=limits, trials=trials)
+
+
+def _started(
+    state: MemoryState, members: Sequence[MemoryUse], free_bytes: int, now_s: float, *, fits: bool
+) -> MemoryState:
+    """The state, or a new division if its limits cannot stay, or if somebody lacks memory that nobody needs."""
+    parts, misfits = _divided(free_bytes, members, [use.peak_bytes for use in members])
+    parts = _with_rest(free_bytes, members, parts, misfits)
+    fitting = [use for use in members if use.uid not in misfits]
+    same = state.guaranteed is None and {one.uid for one in state.limits} == {use.uid for use in members}
+    short = any(_or(state.limit_of(use.uid), 0) < _least_of(use) for use in fitting)
+    lacks = fits and any(use.host_bytes or use.refusals for use in fitting)
+    too_much = sum(one.device_bytes for one in state.limits) > free_bytes
+    if same and misfits == state.misfits and not (short or lacks or too_much):
+        return state
+    limits = tuple(
+        MemoryLimit(uid=use.uid, device_bytes=part, since_s=now_s)
+        for use, part in sorted(zip(members, parts, strict=True), key=lambda pair: pair[0].uid)
+    )
+    known = replace(state.trials, running=None) if same and misfits == state.misfits else MemoryTrials()
+    return MemoryState(limits=limits, misfits=misfits, trials=known)
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -90,6 +91,35 @@ def test_memory_is_given_back_after_a_minute_of_lower_peaks_in_one_step() -> Non
 
 def test_case_4_a_job_alone_has_no_limit() -> None:
     assert shifted(MemoryState(), report(None, use("o", 40)), 0.0, CONFIG).limits == ()
+
+
+@pytest.mark.parametrize("guaranteed", [None, use("g", 10)], ids=["alone", "beside a guaranteed job"])
+@pytest.mark.parametrize("control", [MemoryControl.FULL, MemoryControl.FRACTION])
+def test_what_nobody_needs_is_shared_so_that_each_may_grow(
+    guaranteed: MemoryUse | None, control: MemoryControl
+) -> None:
+    members = use("p", 8, 1, control=control), use("o", 5, 1, control=control)
+    state = shifted(MemoryState(), report(guaranteed, *members), 0.0, CONFIG)
+    left = CARD - 13 * GIB - (0 if guaranteed is None else math.ceil(CONFIG.peak_margin * guaranteed.peak_bytes))
+    limits = [state.limit_of("o"), state.limit_of("p")]
+    assert limits == [5 * GIB + left // 2, 8 * GIB + left // 2]
+
+
+def test_what_nobody_needs_is_not_taken_from_those_that_stand_still() -> None:
+    """They hold it, whatever they may have."""
+    stands = use("p", 24, 1, device_bytes=10 * GIB, control=MemoryControl.FRACTION)
+    state = shifted(MemoryState(), report(None, use("o", 16, 1, control=MemoryControl.FRACTION), stands), 0.0, CONFIG)
+    assert (state.limit_of("o"), state.misfits) == (22 * GIB, ("p",))
+
+
+def test_one_of_several_that_grows_gets_memory_that_nobody_needs_and_then_it_rests() -> None:
+    state, seen = MemoryState(), []
+    for second in range(200):
+        grown = use("o", 20, 1, host_bytes=4 * GIB) if second > 100 else use("o", 8, 1)  # and stays on the host
+        state = shifted(state, report(None, grown, use("p", 8, 1)), float(second), CONFIG)
+        seen.append((state.limit_of("o") or 0, state.limit_of("p") or 0))
+    assert (seen[100], seen[101]) == ((16 * GIB, 16 * GIB), (22 * GIB, 10 * GIB))
+    assert set(seen) == {seen[100], seen[101]}
 
 
 def test_case_5_memory_goes_where_it_helps_most_and_trials_end() -> None:
