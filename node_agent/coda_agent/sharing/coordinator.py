@@ -139,23 +139,44 @@ class Coordinator:
 
         One that has not said yet what it holds keeps what an earlier agent ordered."""
         peers = [peer for peer, known in self._peers.items() if known.pod_uid == order.uid]
-        here = [peer for peer in peers if order.gpu in self._peers[peer].process.claims] or peers
-        limit = None if keeps_all else order.device_bytes
+        limits: Mapping[Hashable, int] = {} if keeps_all else self._limits_of(peers, order)
         base_s = state.pace.base_s
         one = GpuOrder(
             gpu=order.gpu,
             share=order.share,
-            device_bytes=None if limit is None else limit // max(1, len(here)),
+            device_bytes=None,
             alone=order.alone,
             drain=order.drain,
             hold_s=0.0 if order.uid == unit.guaranteed else self._hold_of(order),
             chunk_s=CHUNK_S if base_s is None else min(CHUNK_S, max(LEAST_CHUNK_S, CHUNK_SHARE * base_s)),
         )
         if order.uid == unit.guaranteed:
-            one = replace(one, share=1000, device_bytes=None)  # whatever happens, nothing ever limits it
-        newcomer = replace(one, device_bytes=None)  # any limit might end it: it is only paced
+            one, limits = replace(one, share=1000), {}  # whatever happens, nothing ever limits it
         spoken = [(peer, self._peers[peer].process) for peer in peers if self._peers[peer].process.has_spoken]
-        return [(peer, one if process.is_known else newcomer) for peer, process in spoken]
+        return [  # any limit might end a newcomer: it is only paced
+            (peer, replace(one, device_bytes=limits.get(peer) if process.is_known else None))
+            for peer, process in spoken
+        ]
+
+    def _limits_of(self, peers: Sequence[Hashable], order: SharingOrder) -> Mapping[Hashable, int]:
+        """The limit of each process of a pod: its own peak and an equal part of the rest, or equal parts if the peaks
+        do not fit. Empty without a limit."""
+        if order.device_bytes is None:
+            return {}
+        peaks = self._peaks_of(order)
+        count = len(peaks) or len(peers)
+        rest = order.device_bytes - sum(peaks.values())
+        if rest < 0:
+            return dict.fromkeys(peers, order.device_bytes // count)
+        return {peer: peaks.get(peer, 0) + rest // count for peer in peers}
+
+    def _peaks_of(self, order: SharingOrder) -> Mapping[Hashable, int]:
+        """What each process of the pod says that it had of the GPU in the last minute; others say nothing of it."""
+        return {
+            peer: known.process.peak_bytes(order.gpu)
+            for peer, known in self._peers.items()
+            if known.pod_uid == order.uid and order.gpu in known.process.claims
+        }
 
     def _hold_of(self, order: SharingOrder) -> float:
         return min(self._hold_s, HURRIED_HOLD_S) if order.hurried else self._hold_s

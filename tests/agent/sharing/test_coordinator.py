@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -165,6 +166,20 @@ def test_a_limit_is_divided_among_the_processes_of_a_pod(board: Board) -> None:
     assert orders["o1"].device_bytes == orders["o2"].device_bytes
     assert orders["o1"].device_bytes is not None
     assert 2 * orders["o1"].device_bytes <= 60 * GIB
+
+
+def test_no_process_of_a_pod_gets_less_than_its_peak_while_all_fit(board: Board) -> None:
+    """Without host memory it would fail: the large one trains, and the small one evaluates."""
+    board.coordinator.join("o2", "o")
+    said = {
+        "g1": steps(9, claim(10)),
+        "o1": steps(9, claim(40, reserve=0)),
+        "o2": steps(9, claim(2, reserve=0)),
+    }
+    first, later = board.seconds(1, **said), board.seconds(70, **said)
+    assert (first["o1"].device_bytes, first["o2"].device_bytes) == (40 * GIB, 2 * GIB)
+    rest = (80 - 42) * GIB - math.ceil(CONFIG.peak_margin * 10 * GIB)
+    assert (later["o1"].device_bytes, later["o2"].device_bytes) == (40 * GIB + rest // 2, 2 * GIB + rest // 2)
 
 
 def test_a_job_alone_may_go_on_alone(board: Board) -> None:
