@@ -9,7 +9,7 @@ from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
 from coda.sharing.memory_limits import MemoryControl, MemoryReport, MemoryUse
 from coda.sharing.pace_control import PaceReport, slowdown
-from coda_agent.sharing.members import Process, use_of
+from coda_agent.sharing.members import Process, Seen, use_of
 from coda_agent.sharing.messages import Message
 from coda_agent.sharing.units import SharedGpu, Unit, units_of
 
@@ -54,6 +54,7 @@ class Coordinator:
         self._context_bytes = context_bytes
         self._peers: dict[Hashable, _Peer] = {}
         self._states: dict[str, UnitState] = {}
+        self._most_seen: dict[tuple[str, str], int] = {}  # bytes by GPU and uid, of opportunistic pods
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
@@ -78,6 +79,7 @@ class Coordinator:
         Only reports since the last round count, and only of GPUs that the kubelet gave to the pod."""
         span_s = 0.0 if self._round_s is None else max(0.0, now_s - self._round_s)
         self._round_s = now_s
+        self._note_seen(gpus)
         before, self._states = self._states, {}
         orders: dict[Hashable, list[GpuOrder]] = {}
         problems: list[str] = []
@@ -91,7 +93,7 @@ class Coordinator:
                 if uids := memory.to_move(now_s, self._config):
                     to_move[gpu] = uids
             for order in decided:
-                for peer, one in self._addressed(order, unit, state, _keeps_all(order, report)):
+                for peer, one in self._addressed(order, unit, state, self._keeps_all(order, report)):
                     orders.setdefault(peer, []).append(one)
         for peer in self._peers.values():
             peer.process.steps.clear()
@@ -117,13 +119,22 @@ class Coordinator:
             opportunistic=tuple(self._use_of(uid, gpu, span_s) for uid in gpu.opportunistic),
         )
 
+    def _note_seen(self, gpus: Sequence[SharedGpu]) -> None:
+        """Where the driver tells of nobody, it does not tell."""
+        before, self._most_seen = self._most_seen, {}
+        for gpu in gpus:
+            for uid in gpu.opportunistic:
+                if gpu.seen_bytes or (gpu.uuid, uid) in before:
+                    seen_bytes = gpu.seen_bytes.get(uid, 0)
+                    self._most_seen[gpu.uuid, uid] = max(seen_bytes, before.get((gpu.uuid, uid), 0))
+
     def _use_of(self, uid: str, gpu: SharedGpu, span_s: float) -> MemoryUse:
         return use_of(
             uid,
             gpu.uuid,
             [peer.process for peer in self._peers.values() if peer.pod_uid == uid],
             context_bytes=self._context_bytes,
-            seen_bytes=gpu.seen_bytes.get(uid, 0),
+            seen=Seen(now_bytes=gpu.seen_bytes.get(uid, 0), most_bytes=self._most_seen.get((gpu.uuid, uid))),
             span_s=span_s,
         )
 
@@ -178,19 +189,19 @@ class Coordinator:
             if known.pod_uid == order.uid and order.gpu in known.process.claims
         }
 
+    def _keeps_all(self, order: SharingOrder, report: UnitReport) -> bool:
+        """True for a job without host memory whose peak does not fit: a limit would not move it, but make it fail.
+
+        It stands still with what it has, until it is moved or there is room. If it only says that it has so much, it
+        runs on: an agent may have looked before it grew."""
+        uses = report.memory_by_gpu[order.gpu].opportunistic
+        use = next((use for use in uses if use.uid == order.uid), None)
+        if use is None or order.device_bytes is None or use.control is MemoryControl.FULL:
+            return False
+        return order.device_bytes < max(use.peak_bytes, sum(self._peaks_of(order).values()))
+
     def _hold_of(self, order: SharingOrder) -> float:
         return min(self._hold_s, HURRIED_HOLD_S) if order.hurried else self._hold_s
-
-
-def _keeps_all(order: SharingOrder, report: UnitReport) -> bool:
-    """True for a job without host memory whose peak does not fit: a limit would not move it, but make it fail.
-
-    It stands still with what it has, until it is moved or there is room."""
-    uses = report.memory_by_gpu[order.gpu].opportunistic
-    use = next((use for use in uses if use.uid == order.uid), None)
-    if use is None or order.device_bytes is None or use.control is MemoryControl.FULL:
-        return False
-    return order.device_bytes < use.peak_bytes
 
 
 def _problems_of(report: UnitReport) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from coda.sharing.memory_limits import MemoryControl, MemoryUse
@@ -18,7 +18,7 @@ KNOWN_STEPS = 3
 
 @dataclass(slots=True)
 class Process:
-    """One connection. `peaks`: (time, bytes) by GPU, of the last minute."""
+    """One connection. `peaks`: (time, bytes) by GPU, of the last minute; `hosts`: what of it lay in host memory."""
 
     control: MemoryControl = MemoryControl.FULL
     has_spoken: bool = False
@@ -28,6 +28,7 @@ class Process:
     counted: int = 0  # of `count`, at the last round
     least: dict[str, int] = field(default_factory=dict)  # bytes by GPU, when a limit was last reached as far as it goes
     peaks: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    hosts: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)  # not yet told to the coordinator
 
     def take(self, message: Message, now_s: float) -> None:
@@ -47,7 +48,8 @@ class Process:
                 continue  # no process has so many: it makes names up
             was = before[gpu].refusals if gpu in before else 0
             self.refusals[gpu] = self.refusals.get(gpu, 0) + max(0, claim.refusals - was)
-            self._note_peak(gpu, claim.device_bytes + claim.host_bytes, now_s)
+            _note(self.peaks.setdefault(gpu, []), claim.device_bytes + claim.host_bytes, now_s)
+            _note(self.hosts.setdefault(gpu, []), claim.host_bytes, now_s)
             if message.kind == "done":
                 self.least[gpu] = claim.device_bytes
 
@@ -67,29 +69,47 @@ class Process:
         short = self.peak_bytes(gpu) - self.floor_bytes(gpu) > claim.reserve_bytes
         return MemoryControl.FRACTION if short and self.control is MemoryControl.FULL else self.control
 
-    def _note_peak(self, gpu: str, size: int, now_s: float) -> None:
-        """A falling list: what a later and larger value makes unimportant is dropped."""
-        peaks = self.peaks.setdefault(gpu, [])
-        while peaks and peaks[-1][1] <= size:
-            peaks.pop()
-        peaks.append((now_s, size))
-        while len(peaks) > 1 and peaks[0][0] < now_s - PEAK_S:
-            peaks.pop(0)
-
     def peak_bytes(self, gpu: str) -> int:
         """The most of the last minute."""
-        peaks = self.peaks.get(gpu)
-        return peaks[0][1] if peaks else 0
+        return _most(self.peaks, gpu)
+
+    def host_peak_bytes(self, gpu: str) -> int:
+        """The most that lay in host memory in the last minute."""
+        return _most(self.hosts, gpu)
+
+
+def _note(peaks: list[tuple[float, int]], size: int, now_s: float) -> None:
+    """A falling list: what a later and larger value makes unimportant is dropped."""
+    while peaks and peaks[-1][1] <= size:
+        peaks.pop()
+    peaks.append((now_s, size))
+    while len(peaks) > 1 and peaks[0][0] < now_s - PEAK_S:
+        peaks.pop(0)
+
+
+def _most(peaks: Mapping[str, list[tuple[float, int]]], gpu: str) -> int:
+    return peaks[gpu][0][1] if peaks.get(gpu) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the driver sees that a pod has of a GPU, in bytes, contexts included.
+
+    most_bytes: the most so far: what the pod says beyond that does not count. None: it all counts"""
+
+    now_bytes: int = 0
+    most_bytes: int | None = None
 
 
 def use_of(
-    uid: str, gpu: str, processes: Iterable[Process], *, context_bytes: int, seen_bytes: int, span_s: float
+    uid: str, gpu: str, processes: Iterable[Process], *, context_bytes: int, seen: Seen, span_s: float
 ) -> MemoryUse:
     """Return what a pod has of a GPU, all its processes together; their refusals are taken.
 
-    context_bytes: of each process, beside its tensors
-    seen_bytes: by the driver, for a pod that says less; span_s: since the last round, for its speed"""
+    context_bytes: of each process that has memory, beside its tensors
+    seen: for a pod that says less, or more; span_s: since the last round, for its speed"""
     total = MemoryUse(uid=uid, peak_bytes=0, control=MemoryControl.NONE, speed=None)
+    host_peak_bytes = 0
     controls: list[MemoryControl] = []
     speeds: list[float] = []
     for process in processes:
@@ -97,6 +117,8 @@ def use_of(
         controls.append(process.control if claim is None else process.control_on(gpu))
         if claim is None:
             continue
+        has_memory = claim.device_bytes > 0 or claim.host_bytes > 0
+        host_peak_bytes += process.host_peak_bytes(gpu)
         total = replace(
             total,
             peak_bytes=total.peak_bytes + process.peak_bytes(gpu),
@@ -104,17 +126,28 @@ def use_of(
             device_bytes=total.device_bytes + claim.device_bytes,
             host_bytes=total.host_bytes + claim.host_bytes,
             refusals=total.refusals + process.refusals.pop(gpu, 0),
-            context_bytes=total.context_bytes + context_bytes,
+            context_bytes=total.context_bytes + (context_bytes if has_memory else 0),
         )
         if span_s > 0:
             speeds.append((process.count - process.counted) / span_s)
-    peak_bytes = max(total.peak_bytes, seen_bytes - total.context_bytes, 0)
+    total = replace(total, control=_least(controls), speed=max(speeds, default=None))
+    if seen.most_bytes is not None:
+        total = _within(total, seen.most_bytes, host_peak_bytes)
+    peak_bytes = max(total.peak_bytes, seen.now_bytes - total.context_bytes, 0)
+    return replace(total, peak_bytes=peak_bytes, floor_bytes=min(total.floor_bytes, peak_bytes))
+
+
+def _within(use: MemoryUse, most_bytes: int, host_peak_bytes: int) -> MemoryUse:
+    """What the driver never saw, a pod does not have. What it says of the host makes no neighbour stand still: that
+    counts only in a peak beneath which it may be limited."""
+    on_host_bytes = host_peak_bytes if use.control is MemoryControl.FULL else 0
+    peak_bytes = min(use.peak_bytes, most_bytes + on_host_bytes)
     return replace(
-        total,
+        use,
         peak_bytes=peak_bytes,
-        floor_bytes=min(total.floor_bytes, peak_bytes),
-        control=_least(controls),
-        speed=max(speeds, default=None),
+        floor_bytes=min(use.floor_bytes, most_bytes, peak_bytes),
+        device_bytes=min(use.device_bytes, most_bytes),
+        context_bytes=min(use.context_bytes, most_bytes),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from coda.sharing.config import GIB, SharingConfig
+from coda.sharing.memory_limits import MemoryControl
 from coda_agent.cluster import LocalPod
 from coda_agent.gpus import GpuReading, Health
 from coda_agent.gpus.allocations import Grant
@@ -158,6 +159,50 @@ def test_made_up_gpus_take_no_memory() -> None:
         made_up = replace(claim(1), gpu=f"GPU-{number}")
         process.take(Message(kind="done", gpus=(made_up,)), number)
     assert max(len(process.peaks), len(process.least), len(process.refusals)) == MOST_GPUS
+
+
+LIES = {  # what is said, what the driver sees, and what the neighbour has at least
+    "more than the card": ({"h0": claim(77, floor=77, reserve=1)}, 1, 20),
+    "the same on the host, to which the neighbour loses no more than it can": (
+        {"h0": claim(0, host=77, floor=77, reserve=77)},
+        1,
+        8,
+    ),
+    "many processes that only name the GPU": ({f"h{number}": claim(0, floor=0) for number in range(64)}, 0, 20),
+    "many that have something of it": ({f"h{number}": claim(1, floor=1) for number in range(64)}, 2, 20),
+}
+
+
+@pytest.mark.parametrize(("said", "seen_gib", "least_gib"), LIES.values(), ids=list(LIES))
+@pytest.mark.parametrize("control", [MemoryControl.FULL, MemoryControl.FRACTION])
+def test_what_a_guest_says_beyond_what_the_driver_sees_stops_no_neighbour(
+    said: dict[str, GpuClaim], seen_gib: int, least_gib: int, control: MemoryControl
+) -> None:
+    board = Board(replace(shared(None, ("h", "v")), seen_bytes={"v": 21 * GIB, "h": seen_gib * GIB}))
+    board.coordinator = Coordinator(CONFIG)
+    board.coordinator.join("v", "v")
+    for peer in said:
+        board.coordinator.join(peer, "h")
+    liars = {peer: replace(steps(9, one), control=control) for peer, one in said.items()}
+    orders = board.seconds(5, v=steps(9, claim(20, floor=8)), **liars)
+    assert orders["v"].share == 1000
+    assert (orders["v"].device_bytes or 0) >= least_gib * GIB
+
+
+def test_processes_that_only_name_the_gpu_need_no_context_there_though_the_driver_says_nothing() -> None:
+    board = Board(shared(None, ("h", "v")))
+    board.coordinator = Coordinator(CONFIG)
+    for peer, pod_uid in [("v", "v"), *((f"h{number}", "h") for number in range(64))]:
+        board.coordinator.join(peer, pod_uid)
+    said = {f"h{number}": steps(9, claim(0, floor=0)) for number in range(64)}
+    assert (board.seconds(5, v=steps(9, claim(20)), **said)["v"].device_bytes or 0) >= 20 * GIB
+
+
+def test_a_job_without_host_memory_that_grew_since_the_driver_was_asked_is_not_ended(board: Board) -> None:
+    board.gpus = (replace(shared(), seen_bytes={"g": 50 * GIB, "o": 20 * GIB}),)
+    orders = board.seconds(10, g1=steps(100, claim(50)), o1=steps(50, claim(30, reserve=0)))
+    assert orders["o1"].device_bytes is None
+    assert orders["o1"].share >= CONFIG.floor_share
 
 
 def test_a_limit_is_divided_among_the_processes_of_a_pod(board: Board) -> None:
