@@ -1,8 +1,8 @@
 """The coordinator of a unit of GPUs: reports of its jobs in, orders to its opportunistic jobs out.
 
 A unit is the GPUs of one guaranteed job on a node, or one GPU without such a job. `coordinate` joins the control law
-(`pace_control`), one share for the unit, and the limits (`memory_limits`), per GPU. The guaranteed job gets no order
-that limits it: only that its overflow may return to the device."""
+(`pace_control`), one share for the unit, which those on one GPU divide, and the limits (`memory_limits`), per GPU. The
+guaranteed job gets no order that limits it: only that its overflow may return to the device."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def _orders(gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState
     for use in report.opportunistic:
         alone = report.guaranteed is None and len(report.opportunistic) == 1
         limit = memory.limit_of(use.uid)
-        share, hurried = _share(use.uid, memory, pace)
+        share, hurried = _share(use.uid, memory, pace.share_of_each(len(report.opportunistic)))
         orders.append(SharingOrder(gpu=gpu, uid=use.uid, share=share, device_bytes=limit, alone=alone, hurried=hurried))
     return sorted(orders, key=lambda order: order.uid)
 
 
-def _share(uid: str, memory: MemoryState, pace: PaceState) -> tuple[int, bool]:
+def _share(uid: str, memory: MemoryState, usual: int) -> tuple[int, bool]:
     """One without memory stands still; one that must give memory back reaches the end of its mini-batch first."""
     if uid in memory.misfits:
         return 0, False
-    return (FULL_SHARE, True) if uid in memory.hurried else (pace.share_of_each, False)
+    return (FULL_SHARE, True) if uid in memory.hurried else (usual, False)

@@ -2,7 +2,7 @@
 
 The guaranteed job's own step times decide: the share rises slowly while they stay what they were alone, and is halved
 when they do not. A share that hurt is not tried again for a while, each time for longer: nothing oscillates for ever.
-The GPUs of one guaranteed job on a node are one unit with one share: its ranks step together.
+The GPUs of one guaranteed job on a node are one unit: its ranks step together. Its share holds on each of them.
 Source: AntMan (OSDI 2020), local coordinator; the numbers are ours (`SharingConfig`)."""
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class PaceReport:
 class PaceState:
     """What is remembered of a unit; times are of any clock that does not jump.
 
-    share: of all opportunistic jobs together, in thousandths: `floor_share` to 1000, or 0 while the base is measured
+    share: of all opportunistic jobs of a GPU together, in thousandths, the same on each GPU: `floor_share` to 1000, or
+        0 while the base is measured
     base_s, noise_s: median of the guaranteed job's step times alone, and their median absolute deviation
     recent: its last mini-batches, for stability; `since`: those of this phase; `window`: those of this period
     ceiling, ceiling_until_s, hold_s: the share that is not passed until then, and how long the next one holds
@@ -99,10 +100,9 @@ class PaceState:
         """True if the share follows the guaranteed job's speed: other loops may measure it, newcomers may come."""
         return self.phase in (PacePhase.ALONE, PacePhase.RAISING)
 
-    @property
-    def share_of_each(self) -> int:
-        """Thousandths for each of the opportunistic jobs."""
-        return self.share // max(1, len(self.opportunistic)) if self.is_shared else FULL_SHARE
+    def share_of_each(self, neighbours: int) -> int:
+        """Thousandths for each of so many opportunistic jobs on one GPU."""
+        return self.share // max(1, neighbours) if self.is_shared else FULL_SHARE
 
 
 def control(state: PaceState, report: PaceReport, now_s: float, config: SharingConfig) -> PaceState:

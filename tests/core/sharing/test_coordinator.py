@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +52,31 @@ def test_a_job_for_which_the_card_is_too_small_stands_still() -> None:
     report = unit_report(use("g", 31), use("o", 20), use("p", 2))
     _, orders = coordinate(UnitState(), report, 0.0, CONFIG)
     assert {order.uid: order.share for order in orders if order.uid != "g"} == {"o": 0, "p": 0}
+
+
+def test_those_on_one_gpu_divide_the_share_and_those_on_other_gpus_of_the_unit_do_not() -> None:
+    state, clock = UnitState(), count()
+
+    def run(seconds: int, step_s: float) -> dict[str, int]:
+        nonlocal state
+        for _ in range(seconds):
+            memory = {
+                gpu: MemoryReport(
+                    total_bytes=32 * GIB,
+                    guaranteed=use("g", 8, 8),
+                    opportunistic=tuple(use(uid, 2, 2) for uid in uids),
+                )
+                for gpu, uids in (("gpu-0", "o"), ("gpu-1", "pq"))
+            }
+            pace = PaceReport(guaranteed="g", opportunistic=("o", "p", "q"), steps=(step_s,) * 10)
+            report = UnitReport(pace=pace, memory_by_gpu=memory)
+            state, orders = coordinate(state, report, float(next(clock)), CONFIG)
+        return {order.uid: order.share for order in orders if order.uid != "g"}
+
+    assert run(100, 0.1) == {"o": FULL_SHARE, "p": FULL_SHARE // 2, "q": FULL_SHARE // 2}
+    hurt = run(5, 0.2)
+    assert hurt == {"o": hurt["o"], "p": hurt["o"] // 2, "q": hurt["o"] // 2}
+    assert hurt["o"] < FULL_SHARE // 4
 
 
 @given(

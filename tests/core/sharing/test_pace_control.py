@@ -173,10 +173,10 @@ def test_a_neighbour_of_a_job_that_was_measured_alone_starts_at_the_floor_withou
     plant.others = ("o", "p")
     plant.run(1)
     assert plant.state.share == CONFIG.floor_share
-    assert plant.state.share_of_each == CONFIG.floor_share // 2
+    assert plant.state.share_of_each(2) == CONFIG.floor_share // 2
     plant.others = ()
     plant.run(1)
-    assert (plant.state.phase, plant.state.share_of_each) == (PacePhase.ALONE, 1000)
+    assert (plant.state.phase, plant.state.share_of_each(1)) == (PacePhase.ALONE, 1000)
 
 
 def test_only_the_unit_whose_turn_it_is_raises() -> None:
@@ -223,7 +223,7 @@ def test_law_shares_stay_within_bounds_whatever_is_reported(events: list[tuple[P
         now_s += passed_s
         state = control(state, report, now_s, CONFIG)
         if not state.is_shared:
-            assert state.share_of_each == 1000
+            assert state.share_of_each(1) == 1000
         elif state.phase is PacePhase.MEASURING:
             assert state.share in (0, CONFIG.floor_share)
         else:

@@ -73,7 +73,7 @@ def test_an_owner_that_nobody_protects_is_reported(monkeypatch: pytest.MonkeyPat
 
 def test_a_coordinator_that_orders_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     node = SharedNode("n", 1, seed=1)
-    monkeypatch.setattr("coda.sharing.pace_control.PaceState.share_of_each", property(lambda _: FULL_SHARE))
+    monkeypatch.setattr("coda.sharing.pace_control.PaceState.share_of_each", lambda *_: FULL_SHARE)
     pass_time(node, [guest(0), owner(0)], 0, 30)
     assert [each.watched for each in node.slowed] == [True]
 

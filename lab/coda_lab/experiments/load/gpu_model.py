@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -203,14 +203,17 @@ class SharedNode:
         others = [other for other in self._running.values() if first <= other.since_s <= last]
         return any(other is not one and set(other.on.gpus) & set(one.on.gpus) for other in others)
 
-    def _slowdown(self, one: _Running, others: list[_Running], share: int | None = None) -> float:
-        """By the GPU on which its neighbours use most; `share`: if each of them had that one."""
+    def _slowdown(
+        self, one: _Running, others: list[_Running], share_among: Callable[[int], int] | None = None
+    ) -> float:
+        """By the GPU on which its neighbours use most; `share_among`: the share of each, if so many were on a GPU."""
         worst = 1.0
         for gpu in one.on.gpus:
             there = [other for other in others if gpu in other.on.gpus]
+            shares = [other.share if share_among is None else share_among(len(there)) for other in there]
             paced = [
-                replace(other.profile, duty=other.profile.duty * (other.share if share is None else share) / FULL_SHARE)
-                for other in there
+                replace(other.profile, duty=other.profile.duty * share / FULL_SHARE)
+                for other, share in zip(there, shares, strict=True)
             ]
             worst = max(worst, 1 / unpaced_speed(one.profile, paced))
         return worst
@@ -227,7 +230,7 @@ class SharedNode:
         totals.guest_s += passed_s * len(others)
         totals.guest_share_s += passed_s * sum(other.share for other in others) / FULL_SHARE
         watched = self._coordinator is not None  # else nobody divides the floor among them
-        at_floor = self._slowdown(one, others, config.floor_share // (len(others) if watched else 1))
+        at_floor = self._slowdown(one, others, lambda count: config.floor_share // (count if watched else 1))
         noise = config.noise_bounds * NOISE
         bound = max(1 + config.tolerance + noise, at_floor) + MARGIN
         before_s = one.over_s if watched == one.was_watched else 0.0
