@@ -12,7 +12,7 @@ from coda.cache.world_index import PlannerCache
 from coda.cycle.decide import decide, decide_around
 from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
-from coda.cycle.seats import with_joinable, with_sharers, with_upgrade, without_sharers
+from coda.cycle.seats import Upgrades, with_joinable, with_sharers, without_sharers
 from coda.history.ended_runs import EndedRuns
 from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
 from coda.model.job import Job, JobId
@@ -68,8 +68,9 @@ class CycleResult:
 
 
 class CycleCache:
-    """What one cycle leaves for the next: the planner's cache, what is set apart because it cannot be judged, and what
-    was promised. The promises end with the process; the next planner makes them again.
+    """What one cycle leaves for the next: the planner's cache, what is set apart because it cannot be judged, what was
+    promised, and whose turn it is to leave its seats. Promises and turns end with the process; the next planner makes
+    them again.
 
     `clock`: see `PlannerCache`."""
 
@@ -78,20 +79,21 @@ class CycleCache:
         self.beside_in_flight = PlannerCache(clock)  # of worlds in which foreign pods in flight do not count
         self.apart = SetApart()
         self.book = PromiseBook()
+        self.upgrades = Upgrades()
         self.ended = EndedRuns()
 
 
 def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: CycleCache) -> CycleResult:
     """Decide what starts, stops and grows, and review the placements that are not in force yet.
 
-    An error in judging one object leaves that object out, and is one of `decision.faults`. But for this, the cache
-    saves time and changes nothing. Cost: that of `decide` and `review_placements`."""
+    An error in judging one object leaves that object out, and is one of `decision.faults`. But for this,
+    promises and turns, the cache saves time and changes nothing. Cost: that of `decide` and `review_placements`."""
     apart = cache.apart
     cache.ended.learn(snapshot.world.jobs, cache.book.run_times, snapshot.now_s)
     result, fault = apart.judge(
         snapshot.world,
-        lambda world: _run(replace(snapshot, world=world), config, cache.planner, cache.book),
-        lambda world: _run(replace(snapshot, world=world), config, PlannerCache(), PromiseBook()),
+        lambda world: _run(replace(snapshot, world=world), config, cache.planner, cache.book, cache.upgrades),
+        lambda world: _run(replace(snapshot, world=world), config, PlannerCache(), PromiseBook(), Upgrades()),
     )
     result, later = _with_reservation(snapshot, config, result, cache)
     if config.shares_gpus and result.decision.starts:
@@ -162,7 +164,9 @@ def _with_reservation(
     return reserved, fault
 
 
-def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, book: PromiseBook) -> CycleResult:
+def _run(
+    snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, book: PromiseBook, upgrades: Upgrades
+) -> CycleResult:
     world, others = snapshot.world, without_sharers(snapshot.world)
     free = _with_foreign(replace(others, in_flight={}), snapshot.foreign)
     decision = decide_around(others.in_flight, free, config, snapshot.now_s, cache, book)
@@ -171,7 +175,7 @@ def _run(snapshot: CycleSnapshot, config: PolicyConfig, cache: PlannerCache, boo
         beside = _with_foreign(world, snapshot.foreign)
         passing = _with_foreign(world, tuple(pod for pod in snapshot.foreign if not _lands_on_one_node(pod)))
         decision = with_sharers(decision, beside, config, snapshot.now_s, passing.in_flight)
-        decision = with_upgrade(
+        decision = upgrades.with_upgrade(
             decision,
             beside,
             config,

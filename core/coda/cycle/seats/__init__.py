@@ -9,6 +9,6 @@ package were not there, except that it says who may be joined (`joinable`). Read
 from coda.cycle.seats.beside import with_sharers
 from coda.cycle.seats.joinable import with_joinable
 from coda.cycle.seats.sharers import without_sharers
-from coda.cycle.seats.upgrades import with_upgrade
+from coda.cycle.seats.upgrades import Upgrades
 
-__all__ = ["with_joinable", "with_sharers", "with_upgrade", "without_sharers"]
+__all__ = ["Upgrades", "with_joinable", "with_sharers", "without_sharers"]

@@ -5,13 +5,13 @@ jobs do that which go on where they were, and none before it has had its seats f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from coda.cycle.seats.sharers import may_stop, without_sharers
 from coda.model.capacity import free_by_node
 from coda.model.decision import Decision, Stop, StopCause
-from coda.model.job import Job, Phase
+from coda.model.job import Job, JobId, Phase
 from coda.model.resources import NOTHING
 from coda.model.seats import WHOLE_GPUS, is_sharer, wants_whole_gpus
 from coda.model.world import World
@@ -19,36 +19,51 @@ from coda.nodes.eligibility import accepts
 from coda.policy.config import PolicyConfig
 
 
-def with_upgrade(
-    decision: Decision, world: World, config: PolicyConfig, now_s: float, decide: Callable[[World], Decision]
-) -> Decision:
-    """Return the decision with the stop of a job that would start on GPUs of its own now: of the one that has had its
-    seats longest, then by name.
+class Upgrades:
+    """Whom a planner has tried in vain. Give one to every cycle of one planner; the next planner begins anew."""
 
-    Only if nobody else starts, stops or waits for whole GPUs: all others go first. `decide`: about a world without jobs
-    on seats. Cost: O(jobs), and one decision if enough is free on nodes that accept the job."""
-    if not config.shares_gpus or decision.starts or decision.stops or decision.returns or decision.postponed:
-        return decision
-    wanting = [job for job in world.jobs if wants_whole_gpus(job)]
-    if not wanting:
-        return decision
-    job_by_id = {job.id: job for job in world.jobs}
-    if any(job.request.gpus and not is_sharer(job) for job in (job_by_id[one.job] for one in decision.refusals)):
-        return decision
-    due_s = {job.id: _since_s(job) + config.auto_wait_s for job in wanting}
-    later_s = [moment_s for moment_s in due_s.values() if moment_s > now_s]
-    wake_s = min([*later_s, *([decision.wake_s] if decision.wake_s is not None else [])], default=None)
-    others = without_sharers(world, yielding=False)
-    for job in sorted(wanting, key=lambda job: (_since_s(job), job.id)):
-        asks = _asking_again(job, now_s)
-        if due_s[job.id] > now_s or not may_stop(job) or not _may_fit(asks, others):
-            continue
-        answer = decide(replace(others, jobs=(*others.jobs, asks)))
-        if any(start.job == job.id for start in answer.starts) and not answer.stops:
-            stop = Stop(job=job.id, attempt=job.attempt, cause=StopCause.UPGRADE, by=job.id)
-            return replace(decision, stops=(stop,))
-        break  # one is tried in a cycle: to try all would cost a decision for each
-    return replace(decision, wake_s=wake_s)
+    def __init__(self) -> None:
+        self._tried: dict[JobId, int] = {}  # attempts, by job, the longest ago first
+
+    def with_upgrade(
+        self, decision: Decision, world: World, config: PolicyConfig, now_s: float, decide: Callable[[World], Decision]
+    ) -> Decision:
+        """Return the decision with the stop of a job that would start on GPUs of its own now.
+
+        One is tried in a cycle: who was not tried in vain yet, or else the longest ago; of these who has had its seats
+        longest, then by name. Only if nobody else starts, stops or waits for whole GPUs: all others go first. `decide`:
+        about a world without jobs on seats. Cost: O(jobs log jobs), and one decision if enough is free on nodes that
+        accept the job."""
+        if not config.shares_gpus or decision.starts or decision.stops or decision.returns or decision.postponed:
+            return decision
+        wanting = [job for job in world.jobs if wants_whole_gpus(job)]
+        attempt_by_id = {job.id: job.attempt for job in wanting}
+        self._tried = {job: attempt for job, attempt in self._tried.items() if attempt_by_id.get(job) == attempt}
+        if not wanting:
+            return decision
+        job_by_id = {job.id: job for job in world.jobs}
+        if any(job.request.gpus and not is_sharer(job) for job in (job_by_id[one.job] for one in decision.refusals)):
+            return decision
+        due_s = {job.id: _since_s(job) + config.auto_wait_s for job in wanting}
+        later_s = [moment_s for moment_s in due_s.values() if moment_s > now_s]
+        wake_s = min([*later_s, *([decision.wake_s] if decision.wake_s is not None else [])], default=None)
+        others = without_sharers(world, yielding=False)
+        for job in self._in_turn(wanting):
+            asks = _asking_again(job, now_s)
+            if due_s[job.id] > now_s or not may_stop(job) or not _may_fit(asks, others):
+                continue
+            answer = decide(replace(others, jobs=(*others.jobs, asks)))
+            if any(start.job == job.id for start in answer.starts) and not answer.stops:
+                stop = Stop(job=job.id, attempt=job.attempt, cause=StopCause.UPGRADE, by=job.id)
+                return replace(decision, stops=(stop,))
+            self._tried.pop(job.id, None)
+            self._tried[job.id] = job.attempt
+            break  # to try all would cost a decision for each
+        return replace(decision, wake_s=wake_s)
+
+    def _in_turn(self, wanting: Iterable[Job]) -> list[Job]:
+        turns = {job: turn for turn, job in enumerate(self._tried)}
+        return sorted(wanting, key=lambda job: (turns.get(job.id, -1), _since_s(job), job.id))
 
 
 def _since_s(job: Job) -> float:

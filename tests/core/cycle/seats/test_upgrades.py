@@ -41,6 +41,24 @@ def test_the_one_that_has_waited_longest_on_its_seats_stops_alone() -> None:
     assert cycle(world([seat_node("n1"), seat_node("n2")], [young, old])).decision.stops == (upgrade(old),)
 
 
+def test_one_that_may_have_no_gpus_keeps_nobody_else_on_its_seats() -> None:
+    """They take turns: who was tried in vain comes after all others, until it is on its seats anew."""
+    poor = [replace(auto(f"poor{number}", since_s=float(number)), virtual_cluster="poor") for number in (1, 2)]
+    tenants = [VirtualCluster(name="poor", gpus=0, may_borrow=False)]
+    young = auto("young", since_s=3.0)
+    there = world([seat_node("n1"), seat_node("n2")], [*poor, young], virtual_clusters=tenants)
+    cache = CycleCache()
+    stops = [
+        run_cycle(CycleSnapshot(world=there, epoch=1, now_s=NOW_S + second), ON, cache).decision.stops
+        for second in range(3)
+    ]
+    assert stops == [(), (), (upgrade(young),)]
+    rich = replace(there, virtual_clusters=(VirtualCluster(name="poor", gpus=1),), jobs=tuple(poor))
+    assert run_cycle(CycleSnapshot(world=rich, epoch=1, now_s=NOW_S + 9), ON, cache).decision.stops == (
+        upgrade(poor[0]),
+    )
+
+
 def test_then_it_starts_on_a_gpu_of_its_own() -> None:
     left = replace(auto(), phase=Phase.QUEUED, attempt=2, bound=frozenset(), returned=True)
     waits = replace(left, request=replace(left.request, gpus=1))
