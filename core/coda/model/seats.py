@@ -82,8 +82,10 @@ def wants_whole_gpus(job: Job) -> bool:
 
 
 def should_move(job: Job) -> bool:
-    """True for a job that stands still on a seat, and goes on where it was on another one."""
-    return bool(job.crowded) and job.resumable and placement_on_seats(job) is not None
+    """True for a job that stands still on a seat, and goes on where it was on another one, or has nothing to lose.
+
+    The other ranks of a gang wait for the one that stands still, until NCCL fails them: by default for 10 minutes."""
+    return bool(job.crowded) and (job.resumable or job.replicas > 1) and placement_on_seats(job) is not None
 
 
 def wants_other_shares(job: Job) -> bool:

@@ -46,7 +46,7 @@ def crowded_event_json(pod: LocalPod, gpu: str, node: str, now_s: float) -> Json
     """Return the event of a pod that stands still on the GPU with this UUID."""
     note = (
         f"stands still: {gpu} has no room for it beside the pod that has it whole. "
-        "A job with resumable: true is moved; others go on once there is room"
+        "A gang or a job with resumable: true is moved; others go on once there is room"
     )
     return _event_json(pod, ("Warning", "CrowdedOut", "Sharing"), note, node, now_s)
 

@@ -54,6 +54,12 @@ def test_beside_a_pod_that_is_no_training_job_it_makes_room_for_itself() -> None
     assert cycle(foreign).decision.stops == (moved(crowded, by=crowded.id),)
 
 
+def test_a_gang_stops_though_it_does_not_resume() -> None:
+    """Its other rank waits for the one that stands still, and fails after a while."""
+    gang = seated(opportunistic(job("gang", replicas=2), gpu_gib=10), ("n1", 0), ("n2", 0))
+    assert cycle(beside_owner(replace(gang, crowded=frozenset({0})))).decision.stops == (moved(gang),)
+
+
 def test_then_it_gets_a_seat_on_another_gpu() -> None:
     waits = replace(guest(crowded=False), phase=Phase.QUEUED, attempt=2, bound=frozenset())
     (start,) = cycle(beside_owner(waits)).decision.starts
@@ -84,7 +90,8 @@ def test_stays_where_it_is(one: Job) -> None:
 def test_law_who_is_not_crowded_or_would_lose_its_work_is_decided_about_as_before(
     drawn: World, data: st.DataObject
 ) -> None:
-    """Only stops come on top, each of a crowded job that resumes; and where nobody waits for a decision, none comes."""
+    """Only stops come on top, each of a crowded job that resumes or is a gang; and where nobody waits for a decision,
+    none comes."""
     found = replace(drawn, jobs=tuple(replace(one, resumable=data.draw(st.booleans())) for one in drawn.jobs))
     crowded = {one.id for one in found.jobs if data.draw(st.booleans())}
     told = replace(
@@ -94,6 +101,7 @@ def test_law_who_is_not_crowded_or_would_lose_its_work_is_decided_about_as_befor
     assert after.starts == before.starts
     more = [stop for stop in after.stops if stop not in before.stops]
     job_by_id = {one.id: one for one in told.jobs}
-    assert all(job_by_id[stop.job].crowded and job_by_id[stop.job].resumable for stop in more)
+    moved = [job_by_id[stop.job] for stop in more]
+    assert all(one.crowded and (one.resumable or one.replicas > 1) for one in moved)
     if not any(awaits_decision(one, epoch=1, now_s=NOW_S) for one in told.jobs):
         assert not after.stops
