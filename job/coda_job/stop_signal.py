@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from types import FrameType
+from typing import Callable
 
 from coda_job.progress_file import DIRECTORY
 
@@ -22,6 +23,10 @@ class StopSignal:
     def __init__(self) -> None:
         self._is_set = False
         self._listens = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None  # what SIGTERM did before
+        self._forking = threading.local()  # the thread's own mask of signals, while it forks
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(before=self._fork, after_in_parent=self._go_on, after_in_child=self._begin_as_a_child)
         self.id = ""  # of the announcement that was heard: the answer repeats it; "": none was
 
     def is_set(self) -> bool:
@@ -59,12 +64,28 @@ class StopSignal:
         return found.group(1) if found else ""
 
     def _listen(self) -> None:
-        before = signal.getsignal(signal.SIGTERM)
+        self._before = signal.getsignal(signal.SIGTERM)
+        if self._before is not None:  # None: not Python's to replace
+            signal.signal(signal.SIGTERM, self._note)
 
-        def note(number: int, frame: FrameType | None) -> None:
-            self._is_set = True
-            if callable(before):
-                before(number, frame)
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._is_set = True
+        if callable(self._before):
+            self._before(number, frame)
 
-        if before is not None:  # None: not Python's to replace
-            signal.signal(signal.SIGTERM, note)
+    def _fork(self) -> None:
+        """Hold SIGTERM back until the child no longer listens: Python drops what a child gets before."""
+        if self._listens:
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _go_on(self) -> None:
+        mask = self._forking.__dict__.pop("mask", None)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _begin_as_a_child(self) -> None:
+        """Let SIGTERM end the child as before: most children never ask, and `Pool.terminate` waits for their end."""
+        if signal.getsignal(signal.SIGTERM) == self._note:
+            signal.signal(signal.SIGTERM, self._before)
+            self._listens = False  # a child that asks listens itself
+        self._go_on()

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,26 @@ def said(folder: Path) -> JobReport:
     report, fault = report_from_bytes((folder / "progress").read_bytes())
     assert fault == ""
     return report
+
+
+def end_of(script: str, folder: Path) -> str:
+    """What a script prints that does not have the library yet, or forks. All of it is killed after 20 s."""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            told, _ = process.communicate(timeout=20)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, told
+    return told
 
 
 @contextmanager
@@ -223,6 +243,61 @@ os.kill(os.getpid(), signal.SIGTERM)
 print(coda_job.stopping())
 """
     assert run(script, tmp_path) == "before\nTrue\n"
+
+
+DAEMON = """
+fork.Process(target=time.sleep, args=(3600,), daemon=True).start()
+print("trained")
+"""
+
+POOL = """
+with fork.Pool(2) as pool:
+    for waited in pool.imap_unordered(wait, [0, 0, 3600, 3600]):
+        break
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("script", [DAEMON, POOL], ids=["a daemon at the end of the script", "a pool left early"])
+def test_a_forked_child_ends_by_sigterm_as_ever(tmp_path: Path, script: str) -> None:
+    begin = """
+import multiprocessing, time, coda_job
+fork = multiprocessing.get_context("fork")
+def wait(time_s):
+    time.sleep(time_s)
+coda_job.stopping()
+"""
+    assert end_of(begin + script, tmp_path) == "trained\n"
+
+
+def test_a_child_that_is_ended_while_it_is_forked_ends(tmp_path: Path) -> None:
+    script = """
+import os, signal, time
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))  # before the library's own
+import coda_job
+coda_job.stopping()
+if not (child := os.fork()):
+    time.sleep(3600)
+print(os.waitpid(child, 0)[1] == signal.SIGTERM, coda_job.stopping())
+"""
+    assert end_of(script, tmp_path) == "True False\n"
+
+
+def test_parent_and_child_hear_sigterm_after_a_fork(tmp_path: Path) -> None:
+    """The child once it asks; until then it has the handler that the script had."""
+    script = """
+import os, signal, coda_job
+signal.signal(signal.SIGTERM, lambda number, frame: print("before", flush=True))
+coda_job.stopping()
+if not (child := os.fork()):
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(coda_job.stopping(), flush=True)
+else:
+    os.waitpid(child, 0)
+os.kill(os.getpid(), signal.SIGTERM)
+print(coda_job.stopping(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=True)
+"""
+    assert end_of(script, tmp_path).splitlines() == ["before", "False", *("before", "True set()") * 2]
 
 
 def test_a_child_that_was_forked_in_a_report_is_not_stuck(tmp_path: Path) -> None:
