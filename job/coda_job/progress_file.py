@@ -30,7 +30,8 @@ class ProgressFile:
         self._is_unwritten = False
         self._pid = 0  # who writes the rest at its end: a forked child has this state too, and nothing to say
         self._warned: set[str] = set()
-        os.register_at_fork(after_in_child=self._forked)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._forked)
 
     def say(self, values: Mapping[str, object]) -> None:
         """Take over what is not None; write it unless that was done a moment ago."""

@@ -300,6 +300,19 @@ print(coda_job.stopping(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=T
     assert end_of(script, tmp_path).splitlines() == ["before", "False", *("before", "True set()") * 2]
 
 
+def test_where_nothing_forks_it_works(tmp_path: Path) -> None:
+    """As on Windows."""
+    script = """
+import os
+del os.register_at_fork
+import coda_job
+coda_job.report(step=5)
+print(coda_job.stopping())
+"""
+    assert end_of(script, tmp_path) == "False\n"
+    assert said(tmp_path) == JobReport(step=5)
+
+
 def test_a_child_that_was_forked_in_a_report_is_not_stuck(tmp_path: Path) -> None:
     script = """
 import os
