@@ -78,10 +78,10 @@ class ProgressFile:
             number = int(value) if name in _WHOLE else float(value)  # type: ignore[call-overload,arg-type]
             if name == "epoch" and not 0 <= number < 1e9:
                 raise ValueError(number)
+            return repr(number)
         except Exception:  # a tensor may raise anything
-            self._warn(f"{name} is {type(value).__name__} {value!r:.40}: a number is needed, and it was left out")
+            self._warn(f"{name} is {_shown(value)}: a number is needed, and it was left out")
             return None
-        return repr(number)
 
     def _write(self) -> None:
         directory = self._directory()
@@ -118,3 +118,11 @@ class ProgressFile:
         if sentence not in self._warned and len(self._warned) < 10:
             self._warned.add(sentence)
             log.warning("%s", sentence)
+
+
+def _shown(value: object) -> str:
+    kind = type(value).__name__
+    try:
+        return f"{kind} {value!r:.40}"
+    except Exception:  # a tensor of a device that failed, a number of 5000 digits
+        return kind

@@ -125,6 +125,22 @@ coda_job.saved()
     assert said(tmp_path) == JobReport(learning_rate=0.5)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [("Lost()", "Lost"), ("10**5000", "int")], ids=["a tensor of a lost device", "too many digits"]
+)
+def test_a_value_that_cannot_even_be_shown_is_left_out(tmp_path: Path, value: str, kind: str) -> None:
+    script = f"""
+class Lost:
+    def __int__(self):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    __repr__ = __float__ = __int__
+
+coda_job.report(step={value}, lr=0.5)
+"""
+    assert run(script, tmp_path) == f"step is {kind}: a number is needed, and it was left out\n"
+    assert said(tmp_path) == JobReport(learning_rate=0.5)
+
+
 def test_a_loss_that_is_no_number_reaches_who_reads(tmp_path: Path) -> None:
     run("coda_job.report(step=3, loss=float('nan'))", tmp_path)
     report, fault = report_from_bytes((tmp_path / "progress").read_bytes())
