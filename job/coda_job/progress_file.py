@@ -24,8 +24,10 @@ class ProgressFile:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may speak in the middle of what is said here
         self._texts: dict[str, str] = {}
+        self._times_said = 0
+        self._times_written = 0
         self._written_s: float | None = None
         self._is_unwritten = False
         self._pid = 0  # who writes the rest at its end: a forked child has this state too, and nothing to say
@@ -67,6 +69,7 @@ class ProgressFile:
             self._texts.update(said)
             if "loss" in said and "epoch" in self._texts:
                 self._texts["loss_epoch"] = str(int(float(self._texts["epoch"])))
+            self._times_said += 1
             self._is_unwritten = True
             if at_once or self._written_s is None or self._clock() - self._written_s >= EVERY_S:
                 self._write()
@@ -84,29 +87,37 @@ class ProgressFile:
             return None
 
     def _write(self) -> None:
+        """Write all that is known. It does so again if a handler said more meanwhile: its file was then replaced."""
         directory = self._directory()
         if directory is None:
             return
-        self._written_s, self._is_unwritten = self._clock(), False
-        text = "".join(f"{name}={value}\n" for name, value in sorted(self._texts.items()))
-        part = os.path.join(directory, f".{NAME}.{os.getpid()}")  # noqa: PTH118  a string is enough, and older
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(part, flags, 0o644)
+        said = -1
+        while said != self._times_said:
+            said = self._times_said
+            self._written_s, self._is_unwritten = self._clock(), False
+            text = "".join(f"{name}={value}\n" for name, value in sorted(self._texts.items()))
             try:
-                os.fchmod(descriptor, 0o644)  # whatever the umask: its reader has no right to read what it may not
-                taken = os.write(descriptor, text.encode())
-            finally:
-                os.close(descriptor)
-            if taken < len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.replace(part, os.path.join(directory, NAME))  # noqa: PTH105, PTH118
-        except OSError as error:
-            self._warn(f"progress cannot be written to {directory}: {error.strerror}")
+                self._replace(directory, text)
+            except OSError as error:
+                self._warn(f"progress cannot be written to {directory}: {error.strerror}")
+
+    def _replace(self, directory: str, text: str) -> None:
+        self._times_written += 1  # a write within a write has a file of its own
+        part = os.path.join(directory, f".{NAME}.{os.getpid()}.{self._times_written}")  # noqa: PTH118  older Pythons
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(part, flags, 0o644)
+        try:
+            os.fchmod(descriptor, 0o644)  # whatever the umask: its reader has no right to read what it may not
+            taken = os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+        if taken < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.replace(part, os.path.join(directory, NAME))  # noqa: PTH105, PTH118
 
     def _forked(self) -> None:
         """Another thread of the parent may have held the lock, and is not here to release it."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _directory(self) -> str | None:
         """None where nobody listens: not rank 0, or not under Coda. torchrun gives each of its workers a RANK."""

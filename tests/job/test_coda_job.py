@@ -156,7 +156,7 @@ def test_a_directory_that_is_gone_does_not_harm(tmp_path: Path) -> None:
 def test_a_link_in_the_place_of_its_own_file_is_not_followed(tmp_path: Path) -> None:
     script = """
 import os
-os.symlink("/etc/passwd-coda-test", os.path.join(os.environ["CODA_JOB_DIR"], ".progress.%d" % os.getpid()))
+os.symlink("/etc/passwd-coda-test", os.path.join(os.environ["CODA_JOB_DIR"], ".progress.%d.1" % os.getpid()))
 coda_job.report(step=1)
 """
     assert "cannot be written" in run(script, tmp_path)
@@ -327,6 +327,29 @@ print(coda_job.stopping())
 """
     assert end_of(script, tmp_path) == "False\n"
     assert said(tmp_path) == JobReport(step=5)
+
+
+@pytest.mark.parametrize("then", ["", "sys.exit(0)"], ids=["goes on", "ends the process"])
+@pytest.mark.parametrize("call", ["open", "write", "replace"])
+def test_a_handler_that_saves_in_the_middle_of_a_report(tmp_path: Path, call: str, then: str) -> None:
+    script = f"""
+import os, signal, sys, coda_job
+
+def save(number, frame):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    coda_job.saved(5)
+    {then}
+
+def interrupted(*arguments):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return usual(*arguments)
+
+signal.signal(signal.SIGTERM, save)
+usual, os.{call} = os.{call}, interrupted
+coda_job.report(step=7, total_steps=1000, loss=0.25)
+"""
+    assert end_of(script, tmp_path) == ""
+    assert said(tmp_path) == JobReport(step=7, total_steps=1000, loss=0.25, saved_step=5)
 
 
 def test_a_child_that_was_forked_in_a_report_is_not_stuck(tmp_path: Path) -> None:
