@@ -7,16 +7,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from coda_lab.host.paths import Settings
 from coda_lab.programs.control_plane import ensure_shown
 from tests.docs.blocks import ROOT, blocks
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 BIN = Path(sys.executable).parent
 BUILT_BY_MAKE = ("make kube", "make setup")
+PAGES = [("docs/quickstart.md", "bash", ""), ("README.md", "", "coda local up")]
+READING_S = 600  # from the start of a job to what the page does with it, for who reads every word
 
 
 def shell(page: str, language: str, has: str = "") -> str:
@@ -30,9 +33,28 @@ def shell(page: str, language: str, has: str = "") -> str:
     return f"set -euo pipefail\n{text}"
 
 
-@pytest.mark.parametrize(
-    ("page", "language", "has"), [("docs/quickstart.md", "bash", ""), ("README.md", "", "coda local up")]
-)
+def applied(text: str) -> dict[str, dict[str, Any]]:
+    """The jobs that a shell applies, by name, as kubectl would get them."""
+    lines = [line.split("  #")[0] for line in text.splitlines() if "kubectl apply -f " in line]
+    shown = "\n".join(line.replace("kubectl apply -f ", "cat ") + "; echo ---" for line in lines)
+    done = subprocess.run(["bash", "-euc", shown], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return {one["metadata"]["name"]: one["spec"] for one in yaml.safe_load_all(done.stdout) if one}
+
+
+@pytest.mark.parametrize(("page", "language", "has"), PAGES)
+def test_who_reads_meets_no_job_that_has_ended(page: str, language: str, has: str) -> None:
+    text = shell(page, language, has)
+    jobs = applied(text)
+    changed = set(re.findall(r"kubectl patch tj (\S+)", text))
+    assert changed
+    for name in changed:
+        annotations = jobs[name]["template"]["metadata"]["annotations"]
+        assert float(annotations["sim.coda.scheduler/run-seconds"]) >= READING_S, name
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("page", "language", "has"), PAGES)
 def test_shell_works_as_it_is_written(page: str, language: str, has: str, tmp_path: Path) -> None:
     """In a cache of its own, so that it meets no cluster of the user's; what was built is the real one's."""
     real = Settings.from_environ()
