@@ -189,12 +189,19 @@ def _check_dry_run(given: Iterable[tuple[str, object]]) -> None:
 
 def _replay_and_report(settings: ReplayOptions, notes: Console) -> None:
     summary = asyncio.run(_run(settings, notes))
-    show(summary, result_console())
-    if settings.out is not None:
-        result = json_from_summary(summary, version=installed_version())
-        settings.out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    write_and_show(summary, settings.out, result_console())
     if summary.problems:
         raise typer.Exit(1)
+
+
+def write_and_show(summary: ReplaySummary, out: Path | None, console: Console) -> None:
+    """Write the whole result to `out`, if there is one, and print the summary: each even if the other fails."""
+    try:
+        if out is not None:
+            result = json_from_summary(summary, version=installed_version())
+            out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    finally:  # neither a full disk nor a reader of stdout who left takes both
+        show(summary, console)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,19 +324,25 @@ def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Conso
 def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures: bool) -> None:
     outcomes = performed(study.orders, jobs, notes)
     results = [outcome.result for outcome in outcomes]
-    show(results, study.head, result_console(), all_measures=all_measures)
-    if study.out is None:
-        return
-    summary = json_from_results(results, study.head)
-    _write_json(study.out / "summary.json", summary)
-    _write_json(study.out / "timing.json", json_from_timings(results))
-    plots = write_plots(outcomes, study.out)
+    try:
+        if study.out is not None:
+            _write(study, study.out, outcomes)
+    finally:  # neither a full disk nor a reader of stdout who left takes both
+        show(results, study.head, result_console(), all_measures=all_measures)
+    if study.out is not None:
+        notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
+
+
+def _write(study: Study, out: Path, outcomes: Sequence[RunOutcome]) -> None:
+    results = [outcome.result for outcome in outcomes]
+    _write_json(out / "summary.json", json_from_results(results, study.head))
+    _write_json(out / "timing.json", json_from_timings(results))
+    plots = write_plots(outcomes, out)
     records: dict[str, Path] = {}
     for order in study.orders:  # the first seed of each policy that was asked for as it is
         if order.records is not None and not order.without:
             records.setdefault(order.policy, order.records)
-    write_report(results, study.head, plots, study.out / "report.html", records=_shown(records))
-    notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
+    write_report(results, study.head, plots, out / "report.html", records=_shown(records))
 
 
 def _shown(records: Mapping[str, Path]) -> dict[str, Path]:

@@ -57,13 +57,15 @@ def simulate_sharing(
     table = Table("sharing", "seed", *measures)
     for run in runs:
         table.add_row(run["policy"], str(run["seed"]), *(_text(run["metrics"][name]) for name in measures))
-    result.print(table)
-    if out is not None:
-        head = {"schema": 1, "version": installed_version(), "command": "simulate --sharing", "workload": workload}
-        content = {**head, "without": [part.value for part in parts], "runs": runs}
-        (out / "summary.json").write_bytes(
-            orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        )
+    try:
+        if out is not None:
+            head = {"schema": 1, "version": installed_version(), "command": "simulate --sharing", "workload": workload}
+            content = {**head, "without": [part.value for part in parts], "runs": runs}
+            (out / "summary.json").write_bytes(
+                orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            )
+    finally:  # neither a full disk nor a reader of stdout who left takes both
+        result.print(table)
 
 
 def _part(text: str) -> SharingPart:
