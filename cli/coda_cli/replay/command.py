@@ -63,7 +63,8 @@ class ReplayOptions:
     image: str
     with_failures: bool
     costs: CostSetting
-    nodes: str | None  # of the fresh local cluster; None: an existing cluster
+    is_local: bool  # the jobs go to a fresh local cluster, else to an existing one
+    nodes: str | None  # of the local cluster, or what a dry run assumes of an existing one; None: those that it has
     racks: int
     policy: str  # of that cluster; empty: as installed
     kubeconfig: Path | None
@@ -164,9 +165,10 @@ def replay_command(
             image=image,
             with_failures=with_failures,
             costs=costs,
+            is_local=local,
             nodes=(nodes or NODES) if local or dry_run else None,
             racks=racks or RACKS,
-            policy=(policy or DEFAULT) if local or dry_run else "",
+            policy=(policy or DEFAULT) if local else "",
             kubeconfig=kubeconfig,
             check=check or local,
             timeout_s=None if timeout is None else seconds_from_duration(timeout),
@@ -174,14 +176,14 @@ def replay_command(
         )
         if dry_run:
             given = (("--kubeconfig", kubeconfig), ("--out", out), ("--timeout", timeout), ("--check", check or None))
-            _check_dry_run(given)
-            _print_submissions(settings, notes)
+            _check_dry_run((*given, ("--racks", racks), ("--policy", policy)))
+            _print_submissions(settings, notes, assumes=nodes is None and not local)
         else:
             _replay_and_report(settings, notes)
 
 
 def _check_dry_run(given: Iterable[tuple[str, object]]) -> None:
-    """Raise InvalidInput for the first of these options that was given: they matter only to what is submitted."""
+    """Raise InvalidInput for the first of these options that was given: none changes what is printed."""
     for option, value in given:
         if value is not None:
             raise InvalidInput(f"{option} has no effect with --dry-run, which submits nothing: leave one of them out")
@@ -288,16 +290,15 @@ def _announce(
 
 
 def _manner(settings: ReplayOptions, *, run: str) -> Manner:
-    is_local = settings.nodes is not None
     return Manner(
         namespace=settings.namespace,
         run=run,
         speed=settings.speed,
         image=settings.image,
         with_failures=settings.with_failures,
-        with_pods=is_local,
-        by_user=is_local,
-        opts_in=is_local,
+        with_pods=settings.is_local,
+        by_user=settings.is_local,
+        opts_in=settings.is_local,
         costs=settings.costs,
     )
 
@@ -320,11 +321,20 @@ def _workload(settings: ReplayOptions, load: _Load) -> Workload:
     )
 
 
-def _print_submissions(settings: ReplayOptions, notes: Console) -> None:
-    """Print each job and its time as a JSON line on stdout; skipped and refused rows go to stderr."""
+def _print_submissions(settings: ReplayOptions, notes: Console, *, assumes: bool) -> None:
+    """Print each job and its time as a JSON line on stdout; skipped and refused rows go to stderr.
+
+    `assumes`: nobody said which nodes there are, so stderr says which ones rows are fitted to."""
     trace = _read(settings, notes)
     assert settings.nodes is not None
     load = _load(settings, trace, shape_from_text(settings.nodes))
+    if assumes:
+        notes.print(
+            f"no cluster is asked: the nodes are taken to be {settings.nodes}; name others with --nodes",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     for bad in trace.bad:
         notes.print(
             f"skipped: {settings.trace}:{bad.line}: {bad.sentence}", markup=False, highlight=False, soft_wrap=True

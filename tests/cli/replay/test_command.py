@@ -59,9 +59,29 @@ def test_each_user_has_a_namespace_and_cpu_jobs_can_be_left_out(tmp_path: Path) 
         "a2,Ann_B,v,0,60,0,1,,1,passed,cpu",
         "a3,,v,0,60,0,1,,1,passed,cpu",
     )
-    told = [json.loads(line)["object"]["metadata"] for line in coda_replay(trace, "--dry-run").stdout.splitlines()]
+    result = coda_replay(trace, "--local", "--dry-run")
+    told = [json.loads(line)["object"]["metadata"] for line in result.stdout.splitlines()]
     assert [one["namespace"] for one in told] == ["replay-ann-b", "replay-ann-b", "default"]
-    assert len(coda_replay(trace, "--dry-run", "--gpu-jobs-only").stdout.splitlines()) == 1
+    assert result.stderr == ""
+    assert len(coda_replay(trace, "--local", "--dry-run", "--gpu-jobs-only").stdout.splitlines()) == 1
+
+
+def test_a_dry_run_for_an_existing_cluster_prints_what_that_one_would_get(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, "a1,Ann_B,v,0,60,1,1,,1,passed,gpu", "a2,Ann_B,v,0,60,0,1,,1,passed,cpu")
+    result = coda_replay(trace, "--dry-run", "--namespace", "team")
+    told = [json.loads(line)["object"]["metadata"] for line in result.stdout.splitlines()]
+    assert [one["namespace"] for one in told] == ["team", "team"]
+    assert [one for one in told if "coda.scheduler/user" in one["annotations"]] == []
+    assert result.stderr == "no cluster is asked: the nodes are taken to be 12x8x48; name others with --nodes\n"
+    assert coda_replay(trace, "--dry-run", "--nodes", "2x8x48").stderr == ""
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.parametrize(("option", "value"), [("--policy", "drf"), ("--racks", "3")])
+def test_a_dry_run_refuses_what_only_a_planner_would_follow(option: str, value: str, *, is_local: bool) -> None:
+    result = coda_replay(SMALL, "--dry-run", *(["--local"] if is_local else []), option, value)
+    assert result.exit_code == 2
+    assert f"{option} has no effect with --dry-run" in result.stderr
 
 
 def test_a_log_as_published_says_what_it_was_read_as(tmp_path: Path) -> None:
