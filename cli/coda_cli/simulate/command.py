@@ -46,6 +46,7 @@ from coda_sim.sharing.studies import GPU_TRACE, JOB_SETS
 from coda_sim.traces import OnError
 from coda_sim.workload import WorkloadSource, load
 from coda_sim.workload.gangs import Change
+from coda_sim.workload.tenant_tree import strangers_of
 from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
@@ -317,7 +318,7 @@ def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Conso
         f"measured from {duration_from_seconds(warmup_s)} after the first submission to "
         f"{duration_from_seconds(template.drain_s)} before the last"
     )
-    for line in lines:
+    for line in (*lines, *strangers_of(template.tenants, found.gangs)):
         notes.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

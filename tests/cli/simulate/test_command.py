@@ -209,6 +209,20 @@ def test_ids_without_digits_are_named_by_file_and_line(tmp_path: Path) -> None:
     assert f"{trace}:3: job_id 'alpha' has no digits" in result.stderr
 
 
+def test_what_a_tree_of_tenants_and_a_trace_do_not_share_is_said(tmp_path: Path) -> None:
+    tree = tmp_path / "tree.csv"
+    tree.write_text("name,gpus\nv,2\nw,2\n")
+    options = ("--trace", trace_file(tmp_path, *GOOD, "a5,u1,x,90,60,1,3,,1,passed,gpu"), "--cluster", "2x2x8")
+    result = coda_simulate(*options, "--tenants", tree)
+    assert result.exit_code == 0
+    assert f"--tenants {tree}: 1 virtual cluster without a job: w" in result.stderr
+    assert f"--tenants {tree}: 1 job in none of its virtual clusters (x)" in result.stderr
+    tree.write_text("name,gpus\nvision,2\n")
+    refused = coda_simulate(*options, "--tenants", tree)
+    assert refused.exit_code == 2
+    assert f"--tenants {tree}: no job is in its virtual clusters (vision)" in refused.stderr
+
+
 def test_a_request_table_that_no_job_needs_is_said(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("gpus,cpus,jobs\n1,4,10\n")
