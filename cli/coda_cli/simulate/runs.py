@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 
 from rich.console import Console
@@ -79,18 +80,28 @@ def performed(orders: Sequence[RunOrder], at_once: int, console: Console) -> lis
 def _performed_at_once(orders: Sequence[RunOrder], at_once: int, display: Display) -> list[RunOutcome]:
     context = multiprocessing.get_context("spawn")
     told: Told = context.SimpleQueue()
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
         min(at_once, len(orders)), mp_context=context, initializer=_remember, initargs=(told,), max_tasks_per_child=1
     ) as pool:
-        futures = [pool.submit(_perform_there, index, order) for index, order in enumerate(orders)]
         try:
+            futures = [pool.submit(_perform_there, index, order) for index, order in enumerate(orders)]
             while wait(futures, timeout=_LOOK_AFTER_S).not_done:
                 while not told.empty():
                     display.tell(*told.get())
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            _end(others)
             raise
         return [future.result() for future in futures]
+
+
+def _end(others: Container[BaseProcess]) -> None:
+    """End all children but `others`, and so their pool: leaving it would wait until each has performed its run."""
+    while children := [child for child in multiprocessing.active_children() if child not in others]:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join(_LOOK_AFTER_S)
 
 
 _told: Told | None = None  # of a process that performs runs
