@@ -16,7 +16,7 @@ from coda_agent.gpus.allocations import Grant
 from coda_agent.gpus.devices import Gpu, GpuProcess
 from coda_agent.gpus.processes import GpuUser
 from coda_agent.sharing import Coordinator, GpuOrder, SharedGpu, shared_gpus_from
-from coda_agent.sharing.members import Process, use_of
+from coda_agent.sharing.members import Process, Seen, use_of
 from coda_agent.sharing.messages import MOST_GPUS, GpuClaim, Message
 
 GPU = "GPU-1"
@@ -90,7 +90,7 @@ def test_mini_batches_before_the_first_word_are_no_speed() -> None:
     process = Process()
     for kind, count, expected in (("hello", 900, 0.0), ("steps", 904, 2.0)):
         process.take(Message(kind=kind, count=count, gpus=(claim(1),)), 0.0)
-        assert use_of("o", GPU, [process], context_bytes=0, seen_bytes=0, span_s=2.0).speed == expected
+        assert use_of("o", GPU, [process], context_bytes=0, seen=Seen(), span_s=2.0).speed == expected
 
 
 def test_a_share_grows_while_the_guaranteed_job_does_not_suffer(board: Board) -> None:

@@ -34,9 +34,9 @@ def test_sigterm_ends_runs_at_the_same_time(tmp_path: Path) -> None:
     """Runs that would never end: the file of tenants is a pipe, written to once, for the command itself."""
     pipe = tmp_path / "tenants.csv"
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "coda_cli", "simulate", "--trace", SMALL, "--cluster", "4x8x48"]
+    command = [sys.executable, "-m", "coda_cli", "simulate", "--trace", str(SMALL), "--cluster", "4x8x48"]
     with subprocess.Popen(
-        [*command, "--tenants", pipe, "--seed", "1", "--seed", "2", "--jobs", "2"],
+        [*command, "--tenants", str(pipe), "--seed", "1", "--seed", "2", "--jobs", "2"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -29,7 +29,9 @@ def test_every_job_that_ended_is_asked_for_and_no_other() -> None:
     account = account_of(a=End.SUCCEEDED, b=End.FAILED, c=End.DELETED, d=None, e=End.TAKEN_BACK)
     assert compare(["a", "b", "somebody-elses"], account).problems() == ()
     assert compare(["a"], account).problems() == ("job b ended, and the history has no record of it",)
-    assert compare(["a", "b", "c", "c"], account).problems() == ("the history has more records of job c than it has ends",)
+    assert compare(["a", "b", "c", "c"], account).problems() == (
+        "the history has more records of job c than it has ends",
+    )
 
 
 def test_a_job_may_end_once_more_for_each_restore_that_knew_it() -> None:

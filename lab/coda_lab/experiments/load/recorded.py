@@ -29,7 +29,7 @@ _TRY_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the history has at the end. `missing`: jobs that ended; `twice`: recorded more often than they can have ended."""
+    """What the history has at the end. `missing`: jobs that ended; `twice`: those with more records than ends."""
 
     jobs: int
     missing: tuple[str, ...]
