@@ -61,13 +61,18 @@ def _dead(seen: Seen, with_gpus: list[str], profile_by_node: dict[str, Json]) ->
 
 
 def _unready(seen: Seen) -> Iterator[Finding]:
-    """Yield how many pods of the agents' DaemonSet are not ready; nothing where it is not there, or not readable."""
+    """Yield how many pods of the agents' DaemonSet are not ready: a note while it is rolled out, when some always are.
+
+    Nothing where it is not there, or not readable."""
     for item in seen.daemon_sets or ():
         metadata, status = item["metadata"], item.get("status") or {}
         if (metadata["namespace"], metadata["name"]) != (SYSTEM_NAMESPACE, AGENT):
             continue
         wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)
-        if ready < wanted:
+        updated = int(status.get("updatedNumberScheduled") or 0)
+        if ready < wanted and updated < wanted:
+            yield Finding(Level.NOTE, "agents", f"a roll-out: {updated} of {wanted} are new, {ready} are ready")
+        elif ready < wanted:
             yield Finding(Level.BAD, "agents", f"{wanted - ready} of {wanted} are not ready", _PODS)
 
 

@@ -15,10 +15,11 @@ from tests.cli.doctor.test_findings import NOW_S, WELL, daemon_set, node, profil
 EVERYWHERE = {"operator": "Exists"}
 
 
-def agent_set(wanted: int, ready: int, namespace: str = "coda-system") -> Json:
+def agent_set(wanted: int, ready: int, namespace: str = "coda-system", updated: int | None = None) -> Json:
+    new = wanted if updated is None else updated
     found = daemon_set("coda-agent", EVERYWHERE)
     found["metadata"]["namespace"] = namespace
-    return found | {"status": {"desiredNumberScheduled": wanted, "numberReady": ready}}
+    return found | {"status": {"desiredNumberScheduled": wanted, "numberReady": ready, "updatedNumberScheduled": new}}
 
 
 def test_a_node_whose_agent_is_silent_is_named() -> None:
@@ -53,6 +54,11 @@ def test_what_is_left_of_a_node_that_is_gone_or_has_no_gpus_is_not_missed() -> N
 def test_agents_that_are_not_ready_are_counted(daemon_set: Json, says: list[str]) -> None:
     found = told(replace(WELL, daemon_sets=[daemon_set]))
     assert found == [(Level.BAD, "agents", sentence) for sentence in says]
+
+
+def test_a_roll_out_is_no_fault() -> None:
+    found = told(replace(WELL, daemon_sets=[agent_set(20, 18, updated=4)]))
+    assert found == [(Level.NOTE, "agents", "a roll-out: 4 of 20 are new, 18 are ready")]
 
 
 def test_agents_of_whom_none_ever_ran_are_not_called_switched_off() -> None:
