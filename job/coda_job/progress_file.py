@@ -27,7 +27,7 @@ class ProgressFile:
         self._lock = threading.RLock()  # the handler of a signal may speak in the middle of what is said here
         self._texts: dict[str, str] = {}
         self._times_said = 0
-        self._times_written = 0
+        self._writes = 0  # under way: one, and those of handlers in the middle of it
         self._written_s: float | None = None
         self._is_unwritten = False
         self._pid = 0  # who writes the rest at its end: a forked child has this state too, and nothing to say
@@ -102,22 +102,25 @@ class ProgressFile:
                 self._warn(f"progress cannot be written to {directory}: {error.strerror}")
 
     def _replace(self, directory: str, text: str) -> None:
-        self._times_written += 1  # a write within a write has a file of its own
-        part = os.path.join(directory, f".{NAME}.{os.getpid()}.{self._times_written}")  # noqa: PTH118  older Pythons
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(part, flags, 0o644)
+        self._writes += 1  # a write within a write has a file of its own
         try:
-            os.fchmod(descriptor, 0o644)  # whatever the umask: its reader has no right to read what it may not
-            taken = os.write(descriptor, text.encode())
+            part = os.path.join(directory, f".{NAME}.{os.getpid()}.{self._writes}")  # noqa: PTH118  older Pythons
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(part, flags, 0o644)
+            try:
+                os.fchmod(descriptor, 0o644)  # whatever the umask: its reader has no right to read what it may not
+                taken = os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+            if taken < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.replace(part, os.path.join(directory, NAME))  # noqa: PTH105, PTH118
         finally:
-            os.close(descriptor)
-        if taken < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.replace(part, os.path.join(directory, NAME))  # noqa: PTH105, PTH118
+            self._writes -= 1
 
     def _forked(self) -> None:
         """Another thread of the parent may have held the lock, and is not here to release it."""
-        self._lock = threading.RLock()
+        self._lock, self._writes = threading.RLock(), 0
 
     def _directory(self) -> str | None:
         """None where nobody listens: not rank 0, or not under Coda. torchrun gives each of its workers a RANK."""

@@ -162,6 +162,12 @@ coda_job.report(step=1)
     assert "cannot be written" in run(script, tmp_path)
 
 
+def test_a_full_disk_is_not_filled_with_what_could_not_be_written(tmp_path: Path) -> None:
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (3, 3))\n"
+    assert "cannot be written" in run(limited + "for step in range(5): coda_job.saved(step)", tmp_path)
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_no_reader_sees_half_a_file_while_writers_are_killed(tmp_path: Path) -> None:
     """Each report has one number in all places, so a mixture would show."""
     script = """
