@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-import uvloop
 from fastapi import FastAPI, Request
 
 from coda.policy import PolicyConfig
@@ -160,4 +159,4 @@ def _config(app: Asgi | FastAPI, port: int, http: Any) -> uvicorn.Config:
 
 def _run(main: Any) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main())
+        asyncio.run(main())

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-import uvloop
 from prometheus_client import REGISTRY
 
 from coda.errors import CodaError, InvalidInput
@@ -194,7 +193,7 @@ def main() -> None:
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         log.info("settings: %s", settings.model_dump())
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner() as runner:
             runner.run(run(settings))
     except CodaError as error:
         sys.exit(f"coda-operator: {error}")

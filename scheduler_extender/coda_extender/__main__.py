@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-import uvloop
 
 from coda.errors import CodaError, InvalidInput
 from coda_extender.cluster.cluster import ExtenderCluster
@@ -54,7 +53,7 @@ def main() -> int:
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         log.info("settings: %s", settings.model_dump_json())
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner() as runner:
             runner.run(_run(settings))
     except CodaError as error:
         print(f"coda_extender: {error}", file=sys.stderr)  # noqa: T201 - logging may not be set up yet

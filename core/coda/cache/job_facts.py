@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from coda.model.capacity import withheld_shares
 from coda.model.job import Job, Phase, Placement, Wish
-from coda.model.live_placement import growth_by_node, is_resizing, live_placement, open_wish
+from coda.model.live_placement import growth_by_node, is_resizing, live_placement, open_wish, withheld_growth
 from coda.model.resources import Resources
 
 
@@ -39,7 +39,6 @@ def facts_of(job: Job) -> JobFacts:
     if job.placement is None and not job.unbound and not job.ending:
         return _WAITS if job.phase is Phase.QUEUED else _HOLDS_NOTHING
     placement, is_queued = live_placement(job), job.phase is Phase.QUEUED
-    answer = placement.answer if placement is not None else None
     return JobFacts(
         is_waiting=is_queued and placement is None,
         # Without a live placement the job holds the nodes of the pods that are still there.
@@ -47,7 +46,7 @@ def facts_of(job: Job) -> JobFacts:
         withheld=withheld_shares(job),
         # Pods are created only while the job is queued with a placement. What is missing later is gone, not to come.
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
-        growth_m=sum(growth_by_node(job, answer.cores).values()) if answer is not None and is_resizing(job) else 0,
+        growth_m=sum(withheld_growth(job).values()) if is_resizing(job) else 0,
         open_wish=_open_wish(job) if job.wish is not None else None,
         leaving=(_stopped_nodes(job) if placement is None and job.bound else ()) + job.ending,
     )

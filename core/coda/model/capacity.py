@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coda.model.job import Job
-from coda.model.live_placement import growth_by_node, is_resizing, may_lack_pods, withheld_ranks
+from coda.model.live_placement import may_lack_pods, withheld_growth, withheld_ranks
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node, World
 
@@ -38,9 +38,9 @@ def withheld(world: World) -> dict[str, Resources]:
 
 def withheld_shares(job: Job) -> dict[str, Resources]:
     """Return, by node name, what one job's placement, unbound pods and granted growth withhold."""
-    if job.placement is not None and job.placement.answer is not None and is_resizing(job):
-        growth = growth_by_node(job, job.placement.answer.cores)
-        return _sum(_shares_of_ranks(job), {node: Resources(cpu_m=cpu_m) for node, cpu_m in growth.items()})
+    if job.placement is not None and (job.placement.answer is not None or job.pod_cpu_m):
+        growth = {node: Resources(cpu_m=cpu_m) for node, cpu_m in withheld_growth(job).items()}
+        return _sum(_shares_of_ranks(job), growth)
     if not job.unbound and (job.placement is None or not may_lack_pods(job)):
         return {}
     return _shares_of_ranks(job)

@@ -69,15 +69,31 @@ def open_wish(job: Job) -> Wish | None:
 
 
 def growth_by_node(job: Job, cores: int) -> dict[str, int]:
-    """Return, by node name, the millicores that the pods lack to have `cores` per rank; other nodes are absent."""
+    """Return, by node name, the millicores to withhold besides, so that each rank may have `cores`; other nodes are
+    absent. What a pod has already, or what is withheld for it, is not counted. Ranks that have ended do not grow."""
+    return _lacks(job, cores, job.cpus_per_replica)
+
+
+def withheld_growth(job: Job) -> dict[str, int]:
+    """Return, by node name, the millicores that were granted and that no pod is seen to have yet.
+
+    A resize that has ended may be seen before its pods: what they lack of it stays withheld (decision 0137)."""
+    answer = job.placement.answer if job.placement is not None else None
+    if answer is not None and is_resizing(job):
+        return _lacks(job, answer.cores, 0)
+    return _lacks(job, job.cpus_per_replica, 0) if job.pod_cpu_m and job.phase is Phase.RUNNING else {}
+
+
+def _lacks(job: Job, cores: int, counted: int) -> dict[str, int]:
+    """What the pods lack of `cores` per rank, by node. `counted`: cores that each of them counts with at least."""
     placement = live_placement(job)
-    asked_m = job.request.cpu_m + (cores - job.cpus_per_replica) * 1000
-    growth: dict[str, int] = {}
+    asked_m, counted_m = [job.request.cpu_m + (count - job.cpus_per_replica) * 1000 for count in (cores, counted)]
+    lacks: dict[str, int] = {}
     for rank, node in enumerate(placement.nodes if placement is not None else ()):
-        lacking_m = asked_m - job.pod_cpu_m.get(rank, job.request.cpu_m)
-        if lacking_m > 0:
-            growth[node] = growth.get(node, 0) + lacking_m
-    return growth
+        lacking_m = asked_m - max(job.pod_cpu_m.get(rank, job.request.cpu_m), counted_m)
+        if lacking_m > 0 and rank not in job.gone:
+            lacks[node] = lacks.get(node, 0) + lacking_m
+    return lacks
 
 
 def is_giving_back(job: Job) -> bool:

@@ -209,10 +209,6 @@ class Client:
                     _abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Outage(f"watch of {path}: {str(error) or type(error).__name__}") from error
-        except RuntimeError as error:
-            if not _is_descriptor_clash(error):
-                raise
-            raise Outage(f"watch of {path}: {error}") from error
 
     async def connection(self) -> dict[str, Any]:
         """All that another library needs to reach the same server as the same identity, in kopf's words."""
@@ -296,19 +292,10 @@ class Client:
             raise Outage(f"{method} {path}: {str(error) or type(error).__name__}") from error
         except ValueError as error:
             raise Outage(f"{method} {path}: the answer is not JSON: {str(error)[:200]}") from error
-        except RuntimeError as error:
-            if not _is_descriptor_clash(error):
-                raise
-            raise Outage(f"{method} {path}: {error}") from error
 
     def _timeout(self, limit_s: float, *, is_list: bool) -> aiohttp.ClientTimeout:
         """A page may be long: it counts as lost once nothing more comes. All else has one limit."""
         return aiohttp.ClientTimeout(connect=limit_s, sock_read=limit_s) if is_list else aiohttp.ClientTimeout(limit_s)
-
-
-def _is_descriptor_clash(error: RuntimeError) -> bool:
-    """True if a new connection got the descriptor of one that was reset, and uvloop still counts it to the old one."""
-    return "is used by transport" in str(error)
 
 
 async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:

@@ -368,7 +368,8 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
     placement = _placement_of_pods(job)
     ranks = [(member.rank, pod) for member, pod in members if placement is not None and is_rank_of(pod, placement)]
     waiting = [(rank, pod) for rank, pod in ranks if not pod.node and not pod.ended and not pod.terminating]
-    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if job.wish is not None or job.tunable else {}
+    may_differ = job.wish is not None or job.tunable or job.resized
+    cpu_m = {rank: pod.request.cpu_m for rank, pod in ranks if pod.node} if may_differ else {}
     others = [pods[one] for one in pods.keys() - {pod.id for _, pod in ranks}]
     return replace(
         job,

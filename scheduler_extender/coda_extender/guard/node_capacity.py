@@ -122,6 +122,7 @@ def _withholds_alike(one: Job, two: Job) -> bool:
         and one.generation == two.generation
         and one.bound == two.bound
         and one.unbound == two.unbound
+        and one.gone == two.gone
         and one.request == two.request
         and one.cpus_per_replica == two.cpus_per_replica
         and one.resized == two.resized

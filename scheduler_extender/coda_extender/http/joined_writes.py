@@ -1,7 +1,7 @@
 """A transport that sends the head and the body of an answer in one piece.
 
-uvicorn writes one after the other, and uvloop gives each write to the kernel at once. That is two system calls here and
-two in kube-scheduler, which cost more than the answer itself.
+uvicorn writes one after the other, and the event loop gives each write to the kernel at once. That is two system calls
+here and two in kube-scheduler, which cost more than the answer itself.
 """
 
 from __future__ import annotations

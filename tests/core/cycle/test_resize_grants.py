@@ -11,7 +11,7 @@ from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import Denial, DenialCode, Grant, StopCause
 from coda.model.job import Wish, WishAnswer
-from coda.model.live_placement import growth_by_node, is_resizing, open_wish
+from coda.model.live_placement import growth_by_node, is_resizing, open_wish, withheld_growth
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, quota, resources, running, stopping, world
 
@@ -153,6 +153,28 @@ def test_a_granted_wish_withholds_its_growth_until_the_resize_has_ended() -> Non
     assert [free.cpu_m for free in free_by_node(snapshot).values()] == [36_000, 36_000]
     over = replace(granted, resized=1)
     assert [free.cpu_m for free in free_by_node(replace(snapshot, jobs=(over,))).values()] == [40_000, 40_000]
+
+
+def test_growth_that_ended_stays_withheld_until_the_pods_are_seen_with_it() -> None:
+    answer = answer_from_grant(grant_of(PAIR, 12), NOW_S, PolicyConfig())
+    grown = resources(gpus=4, cores=12)
+    told = replace(answered(wishing(PAIR, 12), answer), resized=1, cpus_per_replica=12, request=grown)
+    used = {"n1": grown, "n2": resources(gpus=4, cores=8)}
+    ahead = replace(told, bound=frozenset({0, 1}), pod_cpu_m={1: 8000})
+    snapshot = replace(world([node("n1"), node("n2")], [ahead]), used=used)
+    assert [free.cpu_m for free in free_by_node(snapshot).values()] == [36_000, 36_000]
+    foreign = job("cpu", cores=37)
+    assert decided(replace(snapshot, jobs=(ahead, foreign))).starts == ()
+    wanting = wishing(ahead, 48, sequence=2)
+    assert growth_by_node(wanting, 48) == {"n1": 36_000, "n2": 36_000}
+    assert decided(replace(snapshot, jobs=(wanting,))).grants == (grant_of(PAIR, 48, 2),)
+
+
+def test_a_rank_that_ended_with_fewer_cores_withholds_nothing() -> None:
+    ended = replace(PAIR, cpus_per_replica=12, request=resources(gpus=4, cores=12), pod_cpu_m={1: 8000}, resized=1)
+    assert withheld_growth(ended) == {"n2": 4000}
+    assert withheld_growth(replace(ended, gone=frozenset({1}))) == {}
+    assert growth_by_node(replace(ended, gone=frozenset({1})), 14) == {"n1": 2000}
 
 
 def test_what_a_pod_counts_with_already_is_not_withheld_again() -> None:

@@ -119,6 +119,20 @@ async def test_what_a_shrink_frees_is_taken_once_the_kubelet_reports_it(api: Fak
         await api.until(lambda: state_of(api, "waiting") == "Released")
 
 
+async def test_growth_that_ended_is_kept_until_the_watch_of_pods_shows_it(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", cpu=8))
+    set_running(api, "gang", "n1")
+    async with replica(api) as one:
+        wish(api, "gang", 8)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        since = grant_of(api, "gang")["time"]
+        done = {"attempt": 1, "sequence": 1, "state": "Done", "wanted": 8, "coresPerReplica": 8, "since": since}
+        api.change(f"{JOBS}/gang", lambda item: item["status"].update(resize=done))
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))  # a cycle has gone by
+        assert one.ask(pod_json("foreign", cpu="1"), ["n1"]).passed == []
+
+
 async def test_the_next_wish_waits_for_the_end_of_the_resize_and_counts_from_there(api: FakeApi) -> None:
     api.set(NODES, node_json("n1", cpu=8))
     set_running(api, "gang", "n1")

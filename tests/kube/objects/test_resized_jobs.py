@@ -104,3 +104,9 @@ def test_there_is_no_wish(item: dict[str, Any]) -> None:
     job = job_from_json(item, pods(pod_of(6)))
     assert job is not None
     assert (job.wish, job.pod_cpu_m) == (None, {})
+
+
+def test_a_resized_job_is_read_with_what_its_pods_count_with_also_when_it_wishes_nothing() -> None:
+    job = job_from_json(running(resize=resize("Done")), pods(pod_of(4)))
+    assert job is not None
+    assert (job.wish, job.cpus_per_replica, job.pod_cpu_m) == (None, 7, {0: 4000})
