@@ -98,7 +98,7 @@ class Display:
                 continue
             standing = self._standing()
             for breach in standing.checker.breaches[told:]:
-                self.say(f"invariant ({breach.invariant.value}): {breach.sentence}")
+                self.say(f"invariant ({breach.invariant.value}): {breach.sentence} ({', '.join(breach.objects)})")
             told = len(standing.checker.breaches)
             counts = standing.counts()
             self._bar.update(self._task, completed=standing.done, total=standing.total, description=counts)
