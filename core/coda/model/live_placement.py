@@ -8,6 +8,7 @@ from typing import Final
 from coda.model.job import FINISHED, TAKEN_BACK, Job, Phase, Placement, Wish
 
 _HOLDING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+_GROWS: Final = frozenset({Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED})
 
 
 def live_placement(job: Job) -> Placement | None:
@@ -71,27 +72,31 @@ def open_wish(job: Job) -> Wish | None:
 def growth_by_node(job: Job, cores: int) -> dict[str, int]:
     """Return, by node name, the millicores to withhold besides, so that each rank may have `cores`; other nodes are
     absent. What a pod has already, or what is withheld for it, is not counted. Ranks that have ended do not grow."""
-    return _lacks(job, cores, job.cpus_per_replica)
+    return _lacks(job, live_placement(job), cores, job.cpus_per_replica)
 
 
 def withheld_growth(job: Job) -> dict[str, int]:
     """Return, by node name, the millicores that were granted and that no pod is seen to have yet.
 
-    A resize that has ended may be seen before its pods: what they lack of it stays withheld (decision 0137)."""
-    answer = job.placement.answer if job.placement is not None else None
-    if answer is not None and is_resizing(job):
-        return _lacks(job, answer.cores, 0)
-    return _lacks(job, job.cpus_per_replica, 0) if job.pod_cpu_m and job.phase is Phase.RUNNING else {}
+    A resize that has ended may be seen before its pods: what they lack of it stays withheld. Pods of a job that was
+    suspended or restarts may still get what was granted. Those ordered to stop count as gone (decision 0137)."""
+    placement, answer = job.placement, job.placement.answer if job.placement is not None else None
+    if placement is None or placement.attempt != job.attempt or placement.stop is not None or job.phase not in _GROWS:
+        return {}
+    if answer is not None and answer.granted and answer.sequence > job.resized:
+        return _lacks(job, placement, answer.cores, 0)
+    return _lacks(job, placement, job.cpus_per_replica, 0) if job.pod_cpu_m else {}
 
 
-def _lacks(job: Job, cores: int, counted: int) -> dict[str, int]:
+def _lacks(job: Job, placement: Placement | None, cores: int, counted: int) -> dict[str, int]:
     """What the pods lack of `cores` per rank, by node. `counted`: cores that each of them counts with at least."""
-    placement = live_placement(job)
     asked_m, counted_m = [job.request.cpu_m + (count - job.cpus_per_replica) * 1000 for count in (cores, counted)]
     lacks: dict[str, int] = {}
     for rank, node in enumerate(placement.nodes if placement is not None else ()):
+        if rank in job.gone or (rank not in job.bound and job.phase is not Phase.RUNNING):
+            continue
         lacking_m = asked_m - max(job.pod_cpu_m.get(rank, job.request.cpu_m), counted_m)
-        if lacking_m > 0 and rank not in job.gone:
+        if lacking_m > 0:
             lacks[node] = lacks.get(node, 0) + lacking_m
     return lacks
 

@@ -144,6 +144,7 @@ class GangPods:
     async def _resize_pod(self, job: JobRecord, size: RankSize, cores_m: int) -> None:
         path = f"{job.pods_path}/{size.name}"
         async with self._requests.writing(Purpose.CREATE, job.uid):
+            self._check_unchanged(job)  # its growth is withheld no longer once it is ordered to stop
             try:
                 changed = await self._client.patch(f"{path}/resize", resize_patch(size, cores_m), STRATEGIC_MERGE)
             except (Conflict, Rejected) as error:
@@ -156,7 +157,7 @@ class GangPods:
     def _check_unchanged(self, job: JobRecord) -> None:
         known = self._cluster.jobs.by_key.get(job.key)
         if known is None or version_of(known) != version_of(job.json):
-            raise Conflict(f"{job.key} changed while its pods were created")
+            raise Conflict(f"{job.key} changed while its pods were written")
 
 
 def resize_patch(size: RankSize, cores_m: int) -> Json:

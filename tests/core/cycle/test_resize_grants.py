@@ -170,6 +170,16 @@ def test_growth_that_ended_stays_withheld_until_the_pods_are_seen_with_it() -> N
     assert decided(replace(snapshot, jobs=(wanting,))).grants == (grant_of(PAIR, 48, 2),)
 
 
+@pytest.mark.parametrize("phase", [Phase.SUSPENDED, Phase.RESTARTING])
+def test_growth_stays_withheld_while_pods_that_may_get_it_live(phase: Phase) -> None:
+    answer = answer_from_grant(grant_of(PAIR, 12), NOW_S, PolicyConfig())
+    leaving = replace(answered(wishing(PAIR, 12), answer), phase=phase)
+    assert withheld_growth(leaving) == {"n1": 4000, "n2": 4000}
+    assert withheld_growth(replace(leaving, bound=frozenset({1}))) == {"n2": 4000}
+    assert withheld_growth(replace(leaving, gone=frozenset({0, 1}))) == {}
+    assert withheld_growth(replace(leaving, attempt=2)) == {}
+
+
 def test_a_rank_that_ended_with_fewer_cores_withholds_nothing() -> None:
     ended = replace(PAIR, cpus_per_replica=12, request=resources(gpus=4, cores=12), pod_cpu_m={1: 8000}, resized=1)
     assert withheld_growth(ended) == {"n2": 4000}

@@ -119,6 +119,20 @@ async def test_what_a_shrink_frees_is_taken_once_the_kubelet_reports_it(api: Fak
         await api.until(lambda: state_of(api, "waiting") == "Released")
 
 
+async def test_growth_of_a_suspended_job_is_kept_while_its_pods_live(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", cpu=8))
+    set_running(api, "gang", "n1")
+    async with replica(api) as one:
+        wish(api, "gang", 8)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        api.change(f"{JOBS}/gang", lambda item: item["spec"].update(suspend=True))
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))  # a cycle has gone by
+        assert one.ask(pod_json("foreign", cpu="1"), ["n1"]).passed == []
+        api.remove(f"{PODS}/gang-1-0")
+        await api.until(lambda: one.ask(pod_json("foreign", cpu="1"), ["n1"]).passed == ["n1"])
+
+
 async def test_growth_that_ended_is_kept_until_the_watch_of_pods_shows_it(api: FakeApi) -> None:
     api.set(NODES, node_json("n1", cpu=8))
     set_running(api, "gang", "n1")

@@ -215,6 +215,22 @@ async def test_somebody_else_who_changed_a_pod_first_is_seen_before_the_next_try
         assert (await until_ended(api, job))["state"] == "Done"
 
 
+async def test_no_rank_grows_any_more_once_its_job_is_seen_to_have_changed() -> None:
+    api = FakeCluster()
+
+    def suspend(path: str, body: Json) -> None:
+        if len(resizes_of(api)) == 1:
+            api.change(f"{JOBS}/job", lambda item: item["spec"].update(suspend=True))
+
+    api.admit_resize = suspend
+    async with rest_of_cluster(api, exit_code=never_ends), resizing_nodes(api), operator(api):
+        job = api.submit(replicas=64, cpusPerReplica="auto")
+        await until_phase(api, job, "Running")
+        grant(api, job, 9)
+        await until_phase(api, job, "Suspended")
+    assert 1 <= len(resizes_of(api)) < 64
+
+
 async def test_a_shrink_is_done_once_the_kubelets_say_so_however_long_that_takes() -> None:
     api = FakeCluster()
 

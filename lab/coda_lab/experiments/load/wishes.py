@@ -27,7 +27,10 @@ from coda_kube.objects.write import job_path, status_patch
 
 EVERY_S: Final = 1.0
 DEADLINE_S: Final = 30.0  # of a wish, by the clock of the one who answers
-SOON_S: Final = 90.0  # beyond its deadline, and an API server that is away for two faults
+SOON_S: Final = 185.0
+"""Beyond its deadline: an API server that is away for two faults, and nodes that are cut off for 95 s, which carry out
+nothing and take nothing back."""
+
 MOST_STEP: Final = 4  # cores more or fewer
 
 
