@@ -3,7 +3,7 @@
 The rules are client-go's. A holder renews every `retry_s`. Another candidate takes over once the record has not changed
 for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared; so too if the record was
 deleted. `held()` is false from `renew_deadline_s` after the last renewal, before anybody may take over; also in a
-process that was stopped and continued.
+process that was stopped and continued, or whose machine slept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 from coda.errors import CodaError
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.installed_version import installed_version
+from coda_kube.api.steady_clock import boot_time_s
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_VERSION
 from coda_kube.objects.quantities import micro_time_from_seconds, seconds_from_time
@@ -79,11 +80,11 @@ class Elector:
 
     def held(self) -> bool:
         """True while nobody else can have taken over. Check it before every write and every answer."""
-        return time.monotonic() - self._renewed_s < self._times.renew_deadline_s
+        return boot_time_s() - self._renewed_s < self._times.renew_deadline_s
 
     def since_last_holder_s(self) -> float | None:
         """Seconds since the last renewal before this term, by the API server's clock; None if there was none."""
-        return None if self._left_s is None else time.monotonic() - self._left_s
+        return None if self._left_s is None else boot_time_s() - self._left_s
 
     async def acquire(self) -> int:
         """Wait until the Lease is ours. Returns its epoch."""
@@ -125,12 +126,12 @@ class Elector:
             return usual_s / 4
         if answer:
             return usual_s
-        left_s = self._expires_s - time.monotonic()
+        left_s = self._expires_s - boot_time_s()
         return min(usual_s / 2, max(left_s, usual_s / 40))
 
     async def _try(self) -> bool | None:
         """Try once: True if the Lease is ours, False if it is another's, None if the API server did not answer."""
-        started_s = time.monotonic()
+        started_s = boot_time_s()
         try:
             async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
                 return await self._try_to_hold(started_s)
@@ -180,7 +181,7 @@ class Elector:
 
     def _left_at_s(self, spec: Json) -> float | None:
         renewed_s = seconds_from_time(spec.get("renewTime"))
-        return time.monotonic() - max(0.0, self._client.clock() - renewed_s) if renewed_s else None
+        return boot_time_s() - max(0.0, self._client.clock() - renewed_s) if renewed_s else None
 
     def _won(self, lease: Json, started_s: float) -> bool:
         self.epoch = self._seen_epoch = _transitions(lease["spec"])
@@ -197,7 +198,7 @@ class Elector:
         """True once this record has not changed for its duration; a record that is not there has ours."""
         self._seen_epoch = max(self._seen_epoch, _transitions(spec))
         record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")) if spec else None
-        now_s = time.monotonic()
+        now_s = boot_time_s()
         if self._seen_s is None or (record is not None and record != self._seen):
             self._seen, self._seen_s = record, now_s
         duration_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
