@@ -58,6 +58,7 @@ class Wire(Client):
 
     def __init__(self, api: FakeApi) -> None:
         self._to = api
+        self.clock = api.clock
         self.is_cut = False
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:

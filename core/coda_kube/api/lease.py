@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coda.errors import CodaError
+from coda.errors import CodaError, InvalidInput
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.installed_version import installed_version
 from coda_kube.api.steady_clock import boot_time_s
@@ -160,11 +159,11 @@ class Elector:
         seen = max(_transitions(spec), self._seen_epoch)
         if not mine or not self.held():  # ours again after it was lost: a term of its own
             self._left_s = self._left_at_s(spec)
-            spec["acquireTime"] = micro_time_from_seconds(time.time())
+            spec["acquireTime"] = micro_time_from_seconds(self._client.clock())
         spec["leaseTransitions"] = max(self.epoch, seen) if mine else seen + 1
         spec["holderIdentity"] = self._holder
         spec["leaseDurationSeconds"] = int(self._times.duration_s)
-        spec["renewTime"] = micro_time_from_seconds(time.time())
+        spec["renewTime"] = micro_time_from_seconds(self._client.clock())
         lease["spec"] = spec
         lease["metadata"].setdefault("annotations", {})[ANNOTATION_VERSION] = self._version
         return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
@@ -180,7 +179,10 @@ class Elector:
         return self._won(await self._client.create(self._collection, self._new(self._seen_epoch + 1)), started_s)
 
     def _left_at_s(self, spec: Json) -> float | None:
-        renewed_s = seconds_from_time(spec.get("renewTime"))
+        try:
+            renewed_s = seconds_from_time(spec.get("renewTime"))
+        except InvalidInput:
+            return None  # the year 0, which the API server stores: a wrong record keeps nobody out
         return boot_time_s() - max(0.0, self._client.clock() - renewed_s) if renewed_s else None
 
     def _won(self, lease: Json, started_s: float) -> bool:
@@ -206,7 +208,7 @@ class Elector:
         return now_s >= self._expires_s
 
     def _new(self, epoch: int) -> Json:
-        now = micro_time_from_seconds(time.time())
+        now = micro_time_from_seconds(self._client.clock())
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

@@ -13,6 +13,7 @@ from coda.errors import Outage
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.api.lease import Elector, LeaseTimes
 from coda_kube.api.steady_clock import boot_time_s
+from coda_kube.objects.quantities import seconds_from_time
 
 TIMES = LeaseTimes(duration_s=2.4, renew_deadline_s=1.7, retry_s=1.0)
 
@@ -264,6 +265,27 @@ async def test_a_forged_record_does_not_keep_the_lease_for_years() -> None:
     elector = candidate(api, "a")
     assert not await elector._try()
     assert elector._expires_s - boot_time_s() <= 60.0
+
+
+@pytest.mark.parametrize("renewed", ["0000-01-01T00:00:00.000000Z", "0001-01-01T00:00:00.000000Z", None])
+async def test_a_record_that_was_never_renewed_keeps_nobody_out(renewed: str | None) -> None:
+    """The API server stores the year 0, which Python does not know."""
+    api = EditedLease()
+    await candidate(api, "gone").acquire()
+    api.edit(renewTime=renewed)
+    async with asyncio.timeout(3):
+        assert await candidate(api, "a").acquire() == 2
+
+
+async def test_a_lease_says_times_by_the_api_servers_clock() -> None:
+    api = EditedLease()
+    api.clock = lambda: time.time() - 7200.0
+    first = candidate(api, "a")
+    await first.acquire()
+    for _ in range(2):
+        for field in ("acquireTime", "renewTime"):
+            assert abs(seconds_from_time(api.spec[field]) - api.clock()) < 5.0
+        await first._try()
 
 
 async def test_an_older_record_that_a_backup_brings_back_makes_no_second_leader() -> None:
