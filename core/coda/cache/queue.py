@@ -44,7 +44,7 @@ def wake_s(world: World, now_s: float) -> float | None:
 
 def waits_since_s(job: Job) -> float:
     """Return since when a waiting job waits: since its last attempt ended, or an edit enlarged it."""
-    return max(job.queued_s, job.waiting_s)
+    return job.waiting_s or job.queued_s  # `queued_s` is its place in the queue, which another clock may have written
 
 
 def within_tenant(party: Party | None, job: Job) -> Hashable:

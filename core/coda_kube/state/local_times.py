@@ -1,8 +1,9 @@
-"""Deadlines that other processes wrote, by the planner's own sight of them.
+"""Times that other processes wrote, by the planner's own sight of them.
 
 The planner's time is the API server's. Several API servers may differ, and an earlier leader may have asked another.
 So a deadline that looks too near counts its length from the moment it was first seen, and so does a back-off that looks
-too long. This may be lost: a process that begins gives a placement its whole time again, once.
+too long. A wait began at that moment at the latest. This may be lost: a process that begins
+gives a placement its whole time again, once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from coda.model import Job, JobId, Phase, Placement
 
 CLOSE_S: Final = 3.0
 """Clocks that differ by less count as equal: times are written in whole seconds, and seen late. Our choice."""
+
+_DEADLINE_COUNTS: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
 
 LONGEST_S: Final = 3600.0
 """A longer time is not believed to be a length: the placement was released again and again. Our choice."""
@@ -32,23 +35,31 @@ class LocalTimes:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._placement_by_job: dict[JobId, _Seen] = {}
-        self._back_off_by_job: dict[JobId, tuple[float, float]] = {}  # as written, as it counts
+        self._back_off_by_job: dict[JobId, tuple[tuple[float, float], float]] = {}  # as written, as it counts
+        self._waiting_by_job: dict[JobId, tuple[float, float]] = {}  # only what was still to come; as it counts
 
     def applied(self, job: Job) -> Job:
-        """Return the job with its times as they count here."""
+        """Return the job with its times as they count here. O(1)."""
         shift_s, not_before_s = self._shift_s(job), self._not_before_s(job)
-        if shift_s == job.deadline_shift_s and not_before_s == job.not_before_s:
+        waiting_s = self._past_s(self._waiting_by_job, job.id, job.waiting_s)
+        if (shift_s, not_before_s, waiting_s) == (job.deadline_shift_s, job.not_before_s, job.waiting_s):
             return job
-        return replace(job, deadline_shift_s=shift_s, not_before_s=not_before_s)
+        return replace(
+            job,
+            deadline_shift_s=shift_s,
+            not_before_s=not_before_s,
+            waiting_s=waiting_s,
+        )
 
     def forget(self, job: JobId) -> None:
         """The job is gone."""
         self._placement_by_job.pop(job, None)
         self._back_off_by_job.pop(job, None)
+        self._waiting_by_job.pop(job, None)
 
     def _shift_s(self, job: Job) -> float:
         placement = job.placement
-        if placement is None or (job.phase is not Phase.QUEUED and job.phase is not Phase.LAUNCHED):
+        if placement is None or job.phase not in _DEADLINE_COUNTS:
             self._placement_by_job.pop(job.id, None)
             return 0.0
         seen, now_s, deadline_s = self._placement_by_job.get(job.id), self._now_s(), placement.bind_deadline_s
@@ -62,19 +73,31 @@ class LocalTimes:
         return shift_s
 
     def _not_before_s(self, job: Job) -> float:
-        """The operator writes a back-off and the beginning of the wait at one moment."""
-        written_s = job.not_before_s
-        if not written_s:
+        """The operator writes both times by one clock. The wait begins once the pods of the last attempt are gone, when
+        a short back-off is over."""
+        written = (job.not_before_s, job.waiting_s)
+        if not job.not_before_s:
             self._back_off_by_job.pop(job.id, None)
             return 0.0
         known = self._back_off_by_job.get(job.id)
-        if known is not None and known[0] == written_s:
+        if known is not None and known[0] == written:
             return known[1]
-        length_s, counts_s = written_s - job.waiting_s, written_s
-        if 0.0 < length_s <= LONGEST_S and written_s > self._now_s() + length_s + CLOSE_S:
+        length_s, counts_s = max(0.0, job.not_before_s - job.waiting_s), job.not_before_s
+        if length_s <= LONGEST_S and counts_s > self._now_s() + length_s + CLOSE_S:
             counts_s = self._now_s() + length_s
-        self._back_off_by_job[job.id] = (written_s, counts_s)
+        self._back_off_by_job[job.id] = (written, counts_s)
         return counts_s
+
+    def _past_s(self, seen_by_job: dict[JobId, tuple[float, float]], job: JobId, written_s: float) -> float:
+        """A time that cannot be still to come: as it was written, or when it was first seen if that is earlier."""
+        known = seen_by_job.pop(job, None)
+        if known is None or known[0] != written_s:
+            now_s = self._now_s()
+            if written_s <= now_s + CLOSE_S:
+                return written_s
+            known = (written_s, now_s)
+        seen_by_job[job] = known
+        return known[1]
 
 
 def _first_shift_s(placement: Placement, now_s: float) -> float:

@@ -80,3 +80,28 @@ def test_a_back_off_lasts_no_longer_than_it_was_meant_to(ahead_s: float, counts_
     clock.now_s += 10.0
     assert times.applied(waits).not_before_s == NOW_S + counts_s
     assert times.applied(replace(waits, not_before_s=0.0)).not_before_s == 0.0
+
+
+@pytest.mark.parametrize(("ahead_s", "counts_s"), [(3600.0, 0.0), (-3600.0, -3620.0), (0.0, -20.0)])
+def test_a_back_off_that_was_over_when_the_wait_began_is_over(ahead_s: float, counts_s: float) -> None:
+    """Most are: the wait begins once the pods of the last attempt are gone."""
+    times = LocalTimes(Clock())
+    restarting = replace(job("gang"), waiting_s=NOW_S + ahead_s - 9000.0, not_before_s=NOW_S + ahead_s - 20.0)
+    times.applied(restarting)  # it waited long before its last attempt
+    found = times.applied(replace(restarting, waiting_s=NOW_S + ahead_s))
+    assert found.not_before_s == NOW_S + counts_s
+    assert found.waiting_s == min(NOW_S, NOW_S + ahead_s)
+
+
+def test_a_wait_by_another_clock_began_when_it_was_seen() -> None:
+    """It goes on from there: a gang that prefers one rack for five minutes does so for no longer."""
+    clock = Clock()
+    times = LocalTimes(clock)
+    waits = replace(job("gang"), waiting_s=NOW_S + 1800.0)
+    assert times.applied(waits).waiting_s == NOW_S
+    clock.now_s += 100.0
+    assert times.applied(waits).waiting_s == NOW_S
+    assert times.applied(replace(waits, waiting_s=NOW_S + 1900.0)).waiting_s == NOW_S + 100.0
+    times.forget(waits.id)
+    clock.now_s += 3600.0
+    assert times.applied(waits) is waits
