@@ -345,7 +345,7 @@ class ClusterState:
             holds = before is not None and (before.placement is not None or before.bound or before.unbound)
             after = before if holds else unreadable_job(item or {}, error)  # forgetting it would free what it holds
         if item is not None and after is not None:
-            after = self._local_times.applied(self._as_written(after, pods))
+            after = self._local_times.applied(self._as_written(after, pods), is_known=before is not None)
         else:
             self._local_times.forget(job)
         if after != before:

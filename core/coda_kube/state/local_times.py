@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from coda.model import Job, JobId, Phase, Placement
+from coda.model.job import Wish
 
 CLOSE_S: Final = 3.0
 """Clocks that differ by less count as equal: times are written in whole seconds, and seen late. Our choice."""
@@ -36,25 +37,33 @@ class LocalTimes:
         self._now_s = now_s
         self._placement_by_job: dict[JobId, _Seen] = {}
         self._back_off_by_job: dict[JobId, tuple[tuple[float, float], float]] = {}  # as written, as it counts
+        self._wish_by_job: dict[JobId, tuple[tuple[int, Wish], float]] = {}  # with its attempt; as it counts
         self._waiting_by_job: dict[JobId, tuple[float, float]] = {}  # only what was still to come; as it counts
 
-    def applied(self, job: Job) -> Job:
-        """Return the job with its times as they count here. O(1)."""
+    def applied(self, job: Job, *, is_known: bool = True) -> Job:
+        """Return the job with its times as they count here. `is_known`: an earlier version of it was seen. O(1)."""
         shift_s, not_before_s = self._shift_s(job), self._not_before_s(job)
         waiting_s = self._past_s(self._waiting_by_job, job.id, job.waiting_s)
-        if (shift_s, not_before_s, waiting_s) == (job.deadline_shift_s, job.not_before_s, job.waiting_s):
+        wish = self._wish(job, is_known=is_known)
+        if (shift_s, not_before_s, waiting_s) == (
+            job.deadline_shift_s,
+            job.not_before_s,
+            job.waiting_s,
+        ) and wish is job.wish:
             return job
         return replace(
             job,
             deadline_shift_s=shift_s,
             not_before_s=not_before_s,
             waiting_s=waiting_s,
+            wish=wish,
         )
 
     def forget(self, job: JobId) -> None:
         """The job is gone."""
         self._placement_by_job.pop(job, None)
         self._back_off_by_job.pop(job, None)
+        self._wish_by_job.pop(job, None)
         self._waiting_by_job.pop(job, None)
 
     def _shift_s(self, job: Job) -> float:
@@ -87,6 +96,25 @@ class LocalTimes:
             counts_s = self._now_s() + length_s
         self._back_off_by_job[job.id] = (written, counts_s)
         return counts_s
+
+    def _wish(self, job: Job, *, is_known: bool) -> Wish | None:
+        """With its deadline by our clock: an agent writes it by its own."""
+        if job.wish is None:
+            self._wish_by_job.pop(job.id, None)
+            return None
+        written, known = (job.attempt, job.wish), self._wish_by_job.get(job.id)
+        if known is None or known[0] != written:
+            known = self._wish_by_job[job.id] = (written, self._wish_deadline_s(job.wish, is_known=is_known))
+        return job.wish if known[1] == job.wish.deadline_s else replace(job.wish, deadline_s=known[1])
+
+    def _wish_deadline_s(self, wish: Wish, *, is_known: bool) -> float:
+        """A wish that is news was made just now. One that was there when this process began may be old: if its deadline
+        has passed, nobody may wait for it, and whoever does will ask again."""
+        length_s = wish.deadline_s - wish.since_s
+        counts_s = self._now_s() + length_s
+        if not 0.0 < length_s <= LONGEST_S or abs(counts_s - wish.deadline_s) <= CLOSE_S:
+            return wish.deadline_s
+        return counts_s if is_known else min(counts_s, wish.deadline_s)
 
     def _past_s(self, seen_by_job: dict[JobId, tuple[float, float]], job: JobId, written_s: float) -> float:
         """A time that cannot be still to come: as it was written, or when it was first seen if that is earlier."""

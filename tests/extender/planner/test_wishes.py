@@ -23,9 +23,10 @@ async def api() -> FakeApi:
     return FakeApi()
 
 
-def wish_json(cores: int, sequence: int = 1, *, for_s: float = 60.0) -> Json:
-    now_s = time.time()
-    wish = Wish(sequence=sequence, cores=cores, since_s=now_s, deadline_s=now_s + for_s)
+def wish_json(cores: int, sequence: int = 1, *, behind_s: float = 0.0) -> Json:
+    """Made now, by a clock that is behind."""
+    now_s = time.time() - behind_s
+    wish = Wish(sequence=sequence, cores=cores, since_s=now_s, deadline_s=now_s + 60.0)
     return tuning_json(Tuning(attempt=1, phase=TuningPhase.WISHING, wish=wish))
 
 
@@ -42,8 +43,8 @@ def set_running(api: FakeApi, name: str, *nodes: str, **more: Any) -> None:
         api.set(PODS, rank_json(name, rank, node, node=node, plan=f"of-{name}"))
 
 
-def wish(api: FakeApi, name: str, cores: int, sequence: int = 1) -> None:
-    tuning = wish_json(cores, sequence)
+def wish(api: FakeApi, name: str, cores: int, sequence: int = 1, *, behind_s: float = 0.0) -> None:
+    tuning = wish_json(cores, sequence, behind_s=behind_s)
     api.change(f"{JOBS}/{name}", lambda item: item["status"].update(tuning=tuning))
 
 
@@ -179,6 +180,28 @@ async def test_an_answer_that_was_lost_is_given_by_the_next_leader(api: FakeApi)
     broken = False
     async with replica(api, "two"):
         await api.until(lambda: grant_of(api, "gang").get("coresPerReplica") == 12)
+
+
+async def test_a_wish_of_an_agent_whose_clock_is_behind_is_granted(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    set_running(api, "gang", "n1")
+    api.set(JOBS, job_json("sign", replicas=9))
+    async with replica(api):
+        await api.until(lambda: "pending" in status(api, "sign"))  # it has seen the gang
+        wish(api, "gang", 12, behind_s=300.0)
+        await api.until(lambda: bool(grant_of(api, "gang")))
+    assert grant_of(api, "gang")["state"] == "Granted"
+
+
+async def test_a_planner_that_begins_refuses_a_wish_that_nobody_may_wait_for_any_more(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1"))
+    set_running(api, "gang", "n1", tuning=wish_json(12, behind_s=300.0))
+    async with replica(api):
+        await api.until(lambda: bool(grant_of(api, "gang")))
+        assert grant_of(api, "gang")["code"] == "Expired"
+        wish(api, "gang", 12, sequence=2, behind_s=300.0)
+        await api.until(lambda: grant_of(api, "gang")["sequence"] == 2)
+    assert grant_of(api, "gang")["state"] == "Granted"
 
 
 async def test_a_job_that_says_how_many_cores_it_wants_gets_no_others(api: FakeApi) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import Job, Phase, Placement, PlacementState
+from coda.model.job import Wish
 from coda_kube.state.local_times import CLOSE_S, LocalTimes
 from tests.builders import job
 
@@ -105,3 +106,36 @@ def test_a_wait_by_another_clock_began_when_it_was_seen() -> None:
     times.forget(waits.id)
     clock.now_s += 3600.0
     assert times.applied(waits) is waits
+
+
+def wishing(since_s: float, sequence: int = 1) -> Job:
+    wish = Wish(sequence=sequence, cores=8, since_s=since_s, deadline_s=since_s + 60.0)
+    return replace(running(), wish=wish)
+
+
+def running(ahead_s: float = -1000.0) -> Job:
+    return replace(placed(ahead_s), phase=Phase.RUNNING)
+
+
+def wish_deadline_s(found: Job) -> float:
+    assert found.wish is not None
+    return found.wish.deadline_s
+
+
+@given(st.floats(-7200.0, 7200.0))
+def test_an_agents_clock_changes_nothing_about_how_long_a_new_wish_is_open(ahead_s: float) -> None:
+    clock = Clock()
+    times = LocalTimes(clock)
+    times.applied(running(), is_known=False)
+    wish = wishing(NOW_S + ahead_s)
+    assert wish_deadline_s(times.applied(wish)) == pytest.approx(NOW_S + 60.0, abs=CLOSE_S)
+    clock.now_s += 50.0
+    assert wish_deadline_s(times.applied(wish)) == pytest.approx(NOW_S + 60.0, abs=CLOSE_S)
+    again = wishing(NOW_S + ahead_s + 50.0, sequence=2)
+    assert wish_deadline_s(times.applied(again)) == pytest.approx(NOW_S + 110.0, abs=CLOSE_S)
+
+
+@pytest.mark.parametrize(("ahead_s", "counts_s"), [(-3600.0, -3540.0), (-30.0, 30.0), (3600.0, 60.0)])
+def test_a_wish_that_a_process_finds_when_it_begins_may_be_an_old_one(ahead_s: float, counts_s: float) -> None:
+    found = LocalTimes(Clock()).applied(wishing(NOW_S + ahead_s), is_known=False)
+    assert wish_deadline_s(found) == NOW_S + counts_s
