@@ -344,19 +344,17 @@ class ClusterState:
             log.warning("job %s cannot be read: %s: %s", job, type(error).__name__, error)
             holds = before is not None and (before.placement is not None or before.bound or before.unbound)
             after = before if holds else unreadable_job(item or {}, error)  # forgetting it would free what it holds
-        if item is not None and after is not None:
-            after = self._local_times.applied(self._as_written(after, pods), is_known=before is not None)
-        else:
-            self._local_times.forget(job)
+        if after is not None:
+            after = self._as_written(after, pods)
         if after != before:
             self._set_job(job, after)
         return self._left.read(job, uid) or self._jobs.get(job) != before
 
     def _as_written(self, seen: Job, pods: Mapping[str, Pod]) -> Job:
-        """The job with the rules that count for it, and with what was written and not seen yet."""
+        """The job with the rules and times that count for it, and with what was written and not seen yet."""
         after = self._assumptions.with_job(self._with_rules(seen), self._version_of(seen.id))
         after = with_ranks(after, pods) if after.placement is not seen.placement else after
-        return self.gpus.with_crowded(after, pods)
+        return self._local_times.applied(self.gpus.with_crowded(after, pods), is_known=seen.id in self._jobs)
 
     def _with_rules(self, job: Job) -> Job:
         """The job with the priority that counts, and its tenant."""
@@ -392,8 +390,10 @@ class ClusterState:
             self._jobs.put(job, after)
             if after.phase in _STARTING or wants_other_shares(after):
                 self._starting_by_id[job] = after
-        elif before is not None:
-            self._jobs.drop(job)
+        else:
+            self._local_times.forget(job)
+            if before is not None:
+                self._jobs.drop(job)
         if before is not None or after is not None:
             self.tenants.count(before, after)
             self.arrays.count(before, after)

@@ -2,7 +2,7 @@
 
 The planner's time is the API server's. Several API servers may differ, and an earlier leader may have asked another.
 So a deadline that looks too near counts its length from the moment it was first seen, and so does a back-off that looks
-too long. A wait began at that moment at the latest. This may be lost: a process that begins
+too long. What has begun, a wait or a run, began at that moment at the latest. This may be lost: a process that begins
 gives a placement its whole time again, once.
 """
 
@@ -39,23 +39,25 @@ class LocalTimes:
         self._back_off_by_job: dict[JobId, tuple[tuple[float, float], float]] = {}  # as written, as it counts
         self._wish_by_job: dict[JobId, tuple[tuple[int, Wish], float]] = {}  # with its attempt; as it counts
         self._waiting_by_job: dict[JobId, tuple[float, float]] = {}  # only what was still to come; as it counts
+        self._begun_by_job: dict[JobId, tuple[float, float]] = {}  # likewise
 
     def applied(self, job: Job, *, is_known: bool = True) -> Job:
         """Return the job with its times as they count here. `is_known`: an earlier version of it was seen. O(1)."""
         shift_s, not_before_s = self._shift_s(job), self._not_before_s(job)
         waiting_s = self._past_s(self._waiting_by_job, job.id, job.waiting_s)
-        wish = self._wish(job, is_known=is_known)
-        if (shift_s, not_before_s, waiting_s) == (
-            job.deadline_shift_s,
-            job.not_before_s,
-            job.waiting_s,
-        ) and wish is job.wish:
+        placement, wish = self._placement(job), self._wish(job, is_known=is_known)
+        if (
+            (shift_s, not_before_s, waiting_s) == (job.deadline_shift_s, job.not_before_s, job.waiting_s)
+            and placement is job.placement
+            and wish is job.wish
+        ):
             return job
         return replace(
             job,
             deadline_shift_s=shift_s,
             not_before_s=not_before_s,
             waiting_s=waiting_s,
+            placement=placement,
             wish=wish,
         )
 
@@ -65,6 +67,7 @@ class LocalTimes:
         self._back_off_by_job.pop(job, None)
         self._wish_by_job.pop(job, None)
         self._waiting_by_job.pop(job, None)
+        self._begun_by_job.pop(job, None)
 
     def _shift_s(self, job: Job) -> float:
         placement = job.placement
@@ -96,6 +99,15 @@ class LocalTimes:
             counts_s = self._now_s() + length_s
         self._back_off_by_job[job.id] = (written, counts_s)
         return counts_s
+
+    def _placement(self, job: Job) -> Placement | None:
+        """With the time since when it runs. As long as its deadline counts, its length is needed as it was written."""
+        placement = job.placement
+        if placement is None or job.phase in _DEADLINE_COUNTS:
+            self._begun_by_job.pop(job.id, None)
+            return placement
+        begun_s = self._past_s(self._begun_by_job, job.id, placement.committed_s)
+        return placement if begun_s == placement.committed_s else replace(placement, committed_s=begun_s)
 
     def _wish(self, job: Job, *, is_known: bool) -> Wish | None:
         """With its deadline by our clock: an agent writes it by its own."""

@@ -72,7 +72,8 @@ class Reclaims:
         """Begin to lead: the places that evicted pods left under earlier leaders count. Raises Outage."""
         await self._record.load()
         places = self._cluster.state.cpu_jobs.places.record().values()
-        past_s = [evicted_s for of_owner in places for _, evicted_s, *_ in of_owner]
+        now_s = self._client.clock()  # the clock of an earlier leader may have been ahead
+        past_s = [min(evicted_s, now_s) for of_owner in places for _, evicted_s, *_ in of_owner]
         self._asked_s = {f"before-{number}": moment_s for number, moment_s in enumerate(past_s)}
 
     def recent_s(self) -> Mapping[str, float]:

@@ -6,10 +6,16 @@ import asyncio
 import time
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from coda.policy.config import ReclaimConfig
+from coda_extender.cpu_jobs.places_record import COLLECTION, NAME
+from coda_extender.cpu_jobs.reclaims import Reclaims
+from coda_extender.write_slots import WriteSlots
+from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_PLANNED
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from tests.extender.cpu_pods import CODA, OWNER, bind, events, evictions, fill, gated, is_released, pod
 from tests.extender.fake_api import Call, FakeApi
@@ -89,6 +95,33 @@ async def test_the_next_reclaim_waits_for_the_budget_of_evictions(api: FakeApi) 
         )
         assert 50 < pending(api, "second")["numbers"]["not_before_s"] - time.time() <= 61
         assert len(evictions(api)) == 1
+
+
+async def test_a_borrower_that_a_leader_whose_clock_was_ahead_released_is_spared_for_no_longer(api: FakeApi) -> None:
+    async with replica(api, policy=CODA):
+        borrowers = await fill(api)
+    ahead = time_from_seconds(time.time() + 1800)
+    for name in borrowers:
+        api.change(f"{PODS}/{name}", lambda item: item["metadata"]["annotations"].update({ANNOTATION_PLANNED: ahead}))
+    async with replica(api, "two", policy=RUNTIME):
+        began_s = time.time()
+        api.set(JOBS, job_json("train"))
+        await api.until(lambda: len(evictions(api)) == 1)
+        assert time.time() >= began_s + 1.0
+
+
+async def test_evictions_by_a_leader_whose_clock_was_ahead_count_for_a_minute(api: FakeApi) -> None:
+    now_s = time.time()
+    places = {"uid-web": [[now_s - 100, now_s + 1800]] * 600}
+    api.set(COLLECTION, {"metadata": {"name": NAME}, "data": {"places": orjson.dumps(places).decode()}})
+    async with replica(api) as one:
+        slots = WriteSlots(1, one.cluster.changed.set)
+        limits = ReclaimConfig(evictions_per_minute=600)
+        reclaims = Reclaims(api, one.cluster, one.metrics, lambda: True, slots, lambda *_: None, limits)
+        await reclaims.take_over()
+        assert len(reclaims.recent_s()) == limits.evictions_per_minute == 600
+        api.clock = SteadyClock(wall=lambda: time.time() + 61)
+        assert not reclaims.recent_s()
 
 
 async def test_nobody_is_evicted_for_a_job_that_is_gone_meanwhile(api: FakeApi) -> None:

@@ -139,3 +139,18 @@ def test_an_agents_clock_changes_nothing_about_how_long_a_new_wish_is_open(ahead
 def test_a_wish_that_a_process_finds_when_it_begins_may_be_an_old_one(ahead_s: float, counts_s: float) -> None:
     found = LocalTimes(Clock()).applied(wishing(NOW_S + ahead_s), is_known=False)
     assert wish_deadline_s(found) == NOW_S + counts_s
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RUNNING])
+def test_what_runs_began_when_it_was_seen_at_the_latest(phase: Phase) -> None:
+    clock = Clock()
+    times = LocalTimes(clock)
+    gang = replace(running(1800.0), phase=phase)
+    for _ in range(2):
+        found = times.applied(gang).placement
+        assert found is not None
+        assert found.committed_s == NOW_S
+        clock.now_s += 100.0
+    assert times.applied(running(-5.0)) == running(-5.0)
+    assert times.applied(gang).placement is not None
+    times.forget(gang.id)
