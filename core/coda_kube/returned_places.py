@@ -10,14 +10,13 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from coda_kube.api.steady_clock import CLOSE_S
-
 KEPT_S: Final = 3600.0
 """A place is for pods created in this time: later, the owner was scaled down and up again, perhaps. Our choice."""
 
-EARLY_S: Final = CLOSE_S + 1.0
-"""A pod made so long before the eviction may be its heir: our clock may go before the API server's, and a creation
-time is a whole second."""
+EARLY_S: Final = 60.0
+"""A pod made so long before the eviction may be its heir: our clock may go before that of the API server that made it,
+and a creation time is a whole second. Our choice: if another pod of the owner takes the place, the owner loses nothing.
+"""
 
 MOST_PLACES: Final = 5000
 """Of all owners; the newest are kept. Their record has 150 KB then, where etcd takes 1.5 MB. Our choice."""
