@@ -94,13 +94,16 @@ def is_good(pair: KeyPair, authority: KeyPair, *, now_s: float) -> bool:
 
 
 def is_authority(pair: KeyPair, *, now_s: float) -> bool:
-    """True if the pair can sign leaves for longer than they last."""
+    """True if the pair can sign leaves from now on, for longer than they last.
+
+    One of a clock that was ahead is none yet: nobody believes what it signs before it begins."""
     try:
         found = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
     except (ValueError, TypeError):
         return False
-    return found.public_key() == key.public_key() and now_s < found.not_valid_after_utc.timestamp() - 2 * LEAF_S
+    begin_s, end_s = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
+    return found.public_key() == key.public_key() and begin_s <= now_s < end_s - 2 * LEAF_S
 
 
 def _builder(

@@ -89,6 +89,7 @@ async def _run(settings: Settings, client: Client) -> None:
     metrics.show_jobs(cluster.jobs.by_key.values)
     metrics.show_waits(lambda: cluster.times.booked_s(clock()))
     REGISTRY.register(CacheMetrics(lambda: (cluster.jobs, cluster.pods, cluster.nodes.cache)))
+    makes_certificates = settings.certificates == "own"
     stopping = asyncio.Event()
     listen = _signals_to(stopping)
     listen()
@@ -100,7 +101,7 @@ async def _run(settings: Settings, client: Client) -> None:
             schema.wait_until_incomplete(),
             ThrottleRecovery(client, cluster.agents.cache, clock=clock).run(),
             OwnerlessPods(client, cluster, requests, clock=clock).run(),
-            *([Certificates(client, metrics.show_certificates).run()] if settings.certificates == "own" else []),
+            *([Certificates(client, metrics.show_certificates, clock=clock).run()] if makes_certificates else []),
             Cordons(
                 client,
                 cluster,

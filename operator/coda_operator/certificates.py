@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -38,9 +37,8 @@ read."""
 class Certificates:
     """Keeps the three Secrets valid while `run` runs, also after somebody removes one."""
 
-    def __init__(
-        self, client: Client, show: Show = lambda _end_s: None, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, show: Show = lambda _end_s: None, *, clock: Callable[[], float]) -> None:
+        """`clock`: the API server's time. A node's own clock may be months off, and a certificate lasts as long."""
         self._client = client
         self._show = show
         self._clock = clock

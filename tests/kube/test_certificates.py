@@ -41,3 +41,9 @@ def test_an_authority_is_replaced_before_its_leaves_outlive_it() -> None:
     assert not is_authority(AUTHORITY, now_s=NOW_S + AUTHORITY_S - LEAF_S)
     assert not is_authority(KeyPair(b"nothing", AUTHORITY.key), now_s=NOW_S)
     assert DAY_S < LEAF_S < AUTHORITY_S
+
+
+def test_an_authority_of_a_clock_that_was_ahead_is_none_until_it_begins() -> None:
+    ahead = new_authority(NOW_S + 30 * DAY_S)
+    assert not is_authority(ahead, now_s=NOW_S)
+    assert is_authority(ahead, now_s=NOW_S + 30 * DAY_S - SKEW_S)

@@ -56,6 +56,18 @@ async def test_leaves_are_renewed_long_before_they_end_and_the_authority_stays()
     assert all(after[name] != before[name] for name in SERVES_BY_SECRET)
 
 
+async def test_certificates_of_a_clock_that_was_ahead_are_made_again() -> None:
+    api, clock = FakeApi(), Clock()
+    clock.now_s += 200 * DAY_S
+    await Certificates(api, clock=clock).ensure()
+    ahead = everything(api)
+    clock.now_s = NOW_S
+    await Certificates(api, clock=clock).ensure()
+    made = everything(api)
+    assert made[AUTHORITY] != ahead[AUTHORITY]
+    assert all(is_good(made[name], made[AUTHORITY], now_s=NOW_S) for name in SERVES_BY_SECRET)
+
+
 async def test_it_is_shown_when_they_end_also_while_they_cannot_be_renewed_and_by_the_leader_alone() -> None:
     api, clock, shown = FakeApi(), Clock(), list[dict[str, float]]()
     certificates = Certificates(api, lambda end_s: shown.append(dict(end_s)), clock=clock)
