@@ -108,6 +108,11 @@ class SearchResult:
         """The number of measured windows: CODA's profiling steps."""
         return sum(point.windows for point in self.curve)
 
+    @property
+    def teaches(self) -> bool:
+        """True if the job needs these cores: its owner's next jobs begin there. Else it only keeps what it had."""
+        return self.outcome is SearchOutcome.FOUND or self.outcome is SearchOutcome.LIMITED
+
 
 def begin_search(start_cores: int, gpus: int, limits: CoreLimits) -> CoreSearch:
     """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""

@@ -34,7 +34,7 @@ class FinishedJob:
     replicas: int
     gpus_per_replica: int
     cores_asked: int | None  # per rank; None: automatic
-    cores_tuned: int | None  # per rank, the answer of the allocator's search; None: it has found none
+    cores_tuned: int | None  # per rank, the answer of the allocator's search; None: it found none, or was cut short
     cores_given: int  # per rank, at its end; 0: it was never accepted
     ending: Ending
     reason: str  # the status' one word for it

@@ -52,7 +52,7 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         replicas=spec["replicas"],
         gpus_per_replica=spec["gpusPerReplica"],
         cores_asked=spec["cpusPerReplica"] if isinstance(spec["cpusPerReplica"], int) else None,
-        cores_tuned=tuning.found.cores if tuning is not None and isinstance(tuning.found, SearchResult) else None,
+        cores_tuned=_cores_tuned(tuning),
         cores_given=cores_given,
         ending=_ending(progress.phase),
         reason=_text(progress.reason, RECORDED_REASON_CHARACTERS) if has_ended else "Deleted",
@@ -100,6 +100,12 @@ def _tuning(job: JobRecord) -> Tuning | None:
     except InvalidInput as error:
         log.warning("%s: %s; its record has no cores", job.key, error)
         return None
+
+
+def _cores_tuned(tuning: Tuning | None) -> int | None:
+    """What the store teaches the owner's next jobs: as in `LearnedCores`, only cores that a search found."""
+    found = tuning.found if tuning is not None else None
+    return found.cores if isinstance(found, SearchResult) and found.teaches else None
 
 
 def _idle_gpu_s(tuning: Tuning | None, cores: int, gpus: int, split: Split) -> float | None:

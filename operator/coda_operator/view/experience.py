@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coda.allocator import SearchOutcome, SearchResult, Tuning
+from coda.allocator import SearchResult, Tuning
 from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores
 from coda.errors import InvalidInput
 from coda.model import FINISHED
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 Item = Mapping[str, Any]
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
-_TAUGHT: Final = frozenset({SearchOutcome.FOUND, SearchOutcome.LIMITED})
 
 
 class LearnedCores:
@@ -39,7 +38,7 @@ class LearnedCores:
         if status.get("phase") not in _FINISHED or not status.get("tuning"):
             return
         tuning = _tuning_of(job)
-        if tuning is None or not isinstance(tuning.found, SearchResult) or tuning.found.outcome not in _TAUGHT:
+        if tuning is None or not isinstance(tuning.found, SearchResult) or not tuning.found.teaches:
             return
         tuned = Tuned(
             owner=user_from_json(job["metadata"]),

@@ -58,6 +58,15 @@ def test_what_nobody_measured_is_unknown_and_not_zero() -> None:
     assert kept.model == ""
 
 
+@pytest.mark.parametrize(("outcome", "tuned"), [("Limited", 24), ("Refused", None), ("Abandoned", None)])
+def test_only_cores_that_a_search_found_are_recorded(outcome: str, tuned: int | None) -> None:
+    """The store teaches them to its owner's next jobs: a search that was cut short has nothing to teach."""
+    answer = {"coresPerReplica": 24, "outcome": outcome}
+    kept = finished_job(job(tuning=TUNING | {"answer": answer}, cores=96), None, BEGAN_S + 5000)
+    assert kept.cores_tuned == tuned
+    assert kept.idle_gpu_s is not None  # what was measured stays measured
+
+
 def test_a_tuning_that_cannot_be_read_costs_the_cores_and_not_the_record() -> None:
     kept = finished_job(job(tuning=TUNING | {"attempt": -1}), None, BEGAN_S + 5000)
     assert (kept.cores_tuned, kept.idle_gpu_s) == (None, None)
