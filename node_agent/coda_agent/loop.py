@@ -141,7 +141,7 @@ class Loop:
     async def round(self) -> Senses:
         """Go once through read, decide and write. Return what was measured."""
         # 1. Read: the pods from the cache, then the node.
-        local, claims = self._cluster.pods(), self._cluster.claims()
+        age_s, local, claims = self._cluster.pods_age_s(), self._cluster.pods(), self._cluster.claims()
         senses = await self._on_node(lambda: self._sense(local, claims))
 
         # 2. Decide: which throttles to make and to release.
@@ -163,7 +163,7 @@ class Loop:
         self._report_actions(actions, pods, senses.at.wall_s)
         if self._settings.tune is not TuneMode.OFF:
             problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
-        problems += await self._tell_stops(local, senses.at)
+        problems += await self._tell_stops(local, senses.at.monotonic_s, age_s)
         problems += await self._follow_progress(local, senses.at)
         if self._sharing is not None:
             problems += self._sharing.round(senses, local)
@@ -230,13 +230,13 @@ class Loop:
         """Return the `status` of the NodeProfile, without its time."""
         return profile_status(self._node, senses, self._settings.tune, self._xids.entries)
 
-    async def _tell_stops(self, local: tuple[LocalPod, ...], now: Moment) -> tuple[str, ...]:
+    async def _tell_stops(self, local: tuple[LocalPod, ...], now_s: float, age_s: float) -> tuple[str, ...]:
         folder = self._settings.pods_dir if self._settings.stop_notices and not self._node.reads_only else None
-        if folder is None or not (due := self._stops.due(local)):
+        if folder is None or not (due := self._stops.due(local, now_s, age_s)):
             return ()
 
         def tell(pod: LocalPod) -> str:
-            return "" if pod.stop is None else tell_stop(folder, pod.uid, pod.stop, pod.stop.until_s - now.wall_s)
+            return "" if pod.stop is None else tell_stop(folder, pod.uid, pod.stop, self._stops.left_s(pod, now_s))
 
         return self._stops.take(due, await self._on_node(lambda: {pod.uid: tell(pod) for pod in due}))
 

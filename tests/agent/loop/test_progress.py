@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coda_kube.objects.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
 from coda_kube.objects.pods.stops import ANNOTATION_STOP
 from coda_kube.objects.quantities import time_from_seconds
@@ -184,7 +186,7 @@ async def test_a_rank_that_is_to_stop_is_told_and_its_answer_is_written_at_once(
         announce(rig, rank, rig.node.now.wall_s + 50)
     await rig.run(2)
     for rank in (uid, other):
-        assert stop_file(tmp_path / "pods", rank).read_text().startswith("id=plan-7\ncause=Migrate\nnotice_s=4")
+        assert stop_file(tmp_path / "pods", rank).read_text() == "id=plan-7\ncause=Migrate\nnotice_s=59\n"
     say(tmp_path / "pods", uid, step=6, saved=6, answer="plan-6")
     await rig.run(2)
     assert (told(rig) or {}).get("stopAnswer") == "plan-6"
@@ -198,6 +200,53 @@ async def test_a_rank_that_is_to_stop_is_told_and_its_answer_is_written_at_once(
     rig.start()
     await rig.run(3)
     assert stop_file(tmp_path / "pods", uid).stat() == before
+
+
+@pytest.mark.parametrize("until_in_s", [-70.0, -10.0, 50.0, 700.0])
+async def test_how_long_it_has_is_counted_from_when_it_was_seen_whatever_the_operators_clock_says(
+    make_rig: MakeRig, tmp_path: Path, until_in_s: float
+) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1000, tune="off", stop_notices=True)
+    uid = submit(rig)
+    say(tmp_path / "pods", uid, step=5)
+    await rig.run(2)
+    announce(rig, uid, rig.node.now.wall_s + until_in_s)
+    await rig.run(1)
+    assert stop_file(tmp_path / "pods", uid).read_text().endswith("notice_s=59\n")
+
+
+async def test_an_agent_that_begins_within_a_notice_says_that_half_of_it_is_left(
+    make_rig: MakeRig, tmp_path: Path
+) -> None:
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1000, tune="off", stop_notices=True)
+    uid = submit(rig)
+    say(tmp_path / "pods", uid, step=5)
+    announce(rig, uid, rig.node.now.wall_s - 10)
+    await rig.run(1)
+    assert stop_file(tmp_path / "pods", uid).read_text().endswith("notice_s=30\n")
+
+
+async def test_who_could_not_be_told_at_once_is_told_what_is_left(make_rig: MakeRig, tmp_path: Path) -> None:
+    """Its directory could not be written for 10 s, or the API server was away when it was announced."""
+    rig = make_rig(pods_dir=tmp_path / "pods", progress_s=1000, tune="off", stop_notices=True)
+    first, second = submit(rig), submit(rig, rank=1)
+    for uid in (first, second):
+        say(tmp_path / "pods", uid, step=5)
+    in_the_way = stop_file(tmp_path / "pods", first) / "full"
+    in_the_way.mkdir(parents=True)
+    await rig.run(2)
+    announce(rig, first, rig.node.now.wall_s + 60)
+    await rig.run(10)
+    in_the_way.rmdir()
+    in_the_way.parent.rmdir()
+    await rig.run(1)
+    assert stop_file(tmp_path / "pods", first).read_text().endswith("notice_s=49\n")
+    rig.api.away_since_s = rig.node.now.monotonic_s
+    await rig.run(20)
+    rig.api.away_since_s = None
+    announce(rig, second, rig.node.now.wall_s + 60)
+    await rig.run(1)
+    assert stop_file(tmp_path / "pods", second).read_text().endswith("notice_s=39\n")
 
 
 async def test_an_announcement_that_nobody_of_coda_wrote_tells_nobody(make_rig: MakeRig, tmp_path: Path) -> None:
