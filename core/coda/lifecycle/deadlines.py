@@ -14,6 +14,17 @@ NOT_TUNED_S = 60.0
 WAITS_FOR = "; waits for "
 """Joins what happened with what the job waits for, so that the second half can be replaced."""
 
+LEFT_S = 900.0
+"""The most that is left of a time which another operator wrote. Our choice: clocks that differ by more are noticed."""
+
+
+def end_s(now: Situation, written_s: float, length_s: float) -> float:
+    """Return when a time of the life cycle is over that was written to end at `written_s`, after `length_s`.
+
+    An operator that led before may have had another clock. So from when this one found the job at least half of the
+    length is left, `LEFT_S` at most. Source: as for placements, our choice."""
+    return max(written_s, now.found_s + min(LEFT_S, length_s / 2))
+
 
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
     """Add to the message a pod that should have ended long ago, and what keeps it. Ties: the first by name."""

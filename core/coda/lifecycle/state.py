@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Final
 
 from coda.allocator.memory_growth import KilledRank, RankMemory
@@ -236,6 +237,7 @@ class Situation:
     wants_trial: bool = False  # it, or its tenant, asks for a trial
     has_stepped: bool = False  # it has reported a step in this attempt
     untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
+    found_s: float = -inf  # when this operator found it, with times that others may have written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

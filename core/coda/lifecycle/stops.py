@@ -2,7 +2,8 @@
 
 The notice begins when the operator writes down until when it lasts; only then are the ranks told. So whatever ends
 after it was told has ended for that reason, and an operator that dies finds the same moment again. The moment is the
-operator's own, by the API server's clock: it is compared with nothing that another part wrote.
+operator's own, by the API server's clock. Only who leads after a fail-over compares it with another clock: it leaves at
+least half of the notice.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from coda.lifecycle.deadlines import end_s
 from coda.lifecycle.failures import Failure
 from coda.lifecycle.kept_pods import strays
 from coda.lifecycle.state import PodState, Progress, Situation, Step, StopAnswer, StopRecord, deletable, of_attempt
@@ -92,14 +94,15 @@ def stop_after_notice(now: Situation, order: StopOrder, now_s: float, ended: Fai
     clock that went back makes no notice longer than it is."""
     if order.notice_s <= 0:
         return stop(now, order, now_s)
+    latest_s = now_s + order.notice_s
+    due_s = latest_s
     if now.progress.stop_due_s:
-        answer = _answer(now, now_s, ended, is_over=is_over)
+        due_s = min(latest_s, end_s(now, now.progress.stop_due_s, order.notice_s))
+        answer = _answer(now, ended, is_over=is_over) or (StopAnswer.LATE if now_s >= due_s else None)
         if answer is not None:
             return stop(now, order, now_s, answer)
     elif ended is not None:
         return stop(now, order, now_s)
-    latest_s = now_s + order.notice_s
-    due_s = min(now.progress.stop_due_s or latest_s, latest_s)
     placement = now.placement
     told = placement.plan_id if placement is not None else ""
     running = tuple(pod for pod in of_attempt(now) if pod.state is PodState.STARTED and not pod.terminating)
@@ -125,12 +128,12 @@ def not_stopping(progress: Progress, message: str) -> Progress:
     return replace(progress, stop_due_s=0.0, reason="Running", message=message)
 
 
-def _answer(now: Situation, now_s: float, ended: Failure | None, *, is_over: bool) -> StopAnswer | None:
-    """How the announced stop ends now; None: it is still waited for."""
+def _answer(now: Situation, ended: Failure | None, *, is_over: bool) -> StopAnswer | None:
+    """How the announced stop was answered; None: not yet."""
     if now.placement is not None and now.answered == now.placement.plan_id:
         return StopAnswer.SAVED
     if is_over or (ended is not None and ended.own):
         return StopAnswer.EXITED
     if ended is not None:
         return StopAnswer.CUT_SHORT
-    return StopAnswer.LATE if now_s >= now.progress.stop_due_s else None
+    return None

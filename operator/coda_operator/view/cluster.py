@@ -196,6 +196,7 @@ class ClusterView:
             saved_s=told.saved_s,
             is_done=told.done_share == 1.0,
             untuned=self.agents.why_untuned(job),
+            found_s=self._deadlines.found_s(_uid(job.json)),
         )
 
     def wake_waiting(self) -> None:

@@ -1,11 +1,13 @@
-"""Deadlines that the planner wrote, counted by the operator's own clock from the moment it saw them.
+"""Deadlines that others wrote, counted by the operator's own clock from the moment it saw them.
 
-The planner's clock may differ by minutes. So only the length of a deadline is taken from what it wrote.
+The planner's clock may differ by minutes, and so may that of an operator that led before. So of the planner's deadlines
+only the length is taken; for the other ones it is known when this operator found the job.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from coda.model import Placement
@@ -20,6 +22,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._seen_by_uid: dict[str, dict[str, tuple[float, bool]]] = {}  # job -> what -> (when, in the middle)
+        self._found_s_by_uid: dict[str, float] = {}  # of jobs that had a placement already
 
     def see(self, uid: str, placement: Placement | None, now_s: float, *, in_the_middle: bool) -> None:
         """The job has this placement now. `in_the_middle`: it was not written now, this process has just begun."""
@@ -27,12 +30,19 @@ class Deadlines:
         if not keys:
             self._seen_by_uid.pop(uid, None)
             return
+        if in_the_middle:
+            self._found_s_by_uid[uid] = now_s
         seen = self._seen_by_uid.get(uid, {})
         self._seen_by_uid[uid] = {key: seen.get(key, (now_s, in_the_middle)) for key in keys}
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._seen_by_uid.pop(uid, None)
+        self._found_s_by_uid.pop(uid, None)
+
+    def found_s(self, uid: str) -> float:
+        """Return when this operator last found the job with a placement, at its start or at a fail-over."""
+        return self._found_s_by_uid.get(uid, -inf)
 
     def local(self, uid: str, placement: Placement | None, now_s: float) -> Placement | None:
         """Return the placement with its deadlines by our own clock.

@@ -73,6 +73,24 @@ def test_what_ends_it(now: Situation, answer: StopAnswer | None) -> None:
     assert {pod.uid for pod in step.delete} == {pod.uid for pod in now.pods}
 
 
+@pytest.mark.parametrize(
+    ("due_s", "found_s", "ends_s"),
+    [
+        pytest.param(NOW_S - 70, NOW_S, NOW_S + 30, id="the clock of who wrote it was behind: half is left"),
+        pytest.param(NOW_S - 70, NOW_S - 20, NOW_S + 10, id="it is counted from when the job was found"),
+        pytest.param(NOW_S + 45, NOW_S, NOW_S + 45, id="more is left"),
+        pytest.param(NOW_S + 10, NOW_S - 300, NOW_S + 10, id="it is this operator's own"),
+    ],
+)
+def test_whoever_leads_after_a_fail_over_leaves_half_of_the_notice(due_s: float, found_s: float, ends_s: float) -> None:
+    now = told(due_s=due_s, found_s=found_s)
+    step = next_step(now, NOW_S, CONFIG)
+    assert (step.progress.phase, step.progress.stop_due_s, step.wake_s) == (Phase.RUNNING, ends_s, ends_s)
+    late = next_step(now, ends_s, CONFIG).progress
+    assert late.stopped is not None
+    assert late.stopped.answer is StopAnswer.LATE
+
+
 def test_a_job_that_ended_before_anybody_told_it_has_succeeded() -> None:
     now = situation(Phase.RUNNING, *map(ended, GANG), placement=PLACED)
     assert next_step(now, NOW_S, CONFIG).progress.phase is Phase.SUCCEEDED
@@ -168,7 +186,7 @@ def test_nobody_is_told_before_the_moment_is_written_and_each_rank_once(pauses: 
     assert told_ranks in ([], [0, 1])
 
 
-@given(st.floats(-5000.0, 5000.0), st.floats(1.0, 120.0))
+@given(st.floats(-900.0, 5000.0), st.floats(1.0, 120.0))  # no clock shows a time before 1970: 0 means none
 def test_a_clock_that_jumps_makes_no_notice_longer(jump_s: float, notice_s: float) -> None:
     now = situation(Phase.RUNNING, *TOLD, placement=plan(stop=replace(ORDER, notice_s=notice_s)), terms=TERMS)
     first = next_step(now, NOW_S, CONFIG).progress
