@@ -26,6 +26,11 @@ def end_s(now: Situation, written_s: float, length_s: float) -> float:
     return max(written_s, now.found_s + min(LEFT_S, length_s / 2))
 
 
+def starts_by_s(now: Situation, progress: Progress) -> float:
+    """Return until when all ranks of the attempt must have started."""
+    return end_s(now, progress.launch_s + now.terms.start_deadline_s, now.terms.start_deadline_s)
+
+
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
     """Add to the message a pod that should have ended long ago, and what keeps it. Ties: the first by name."""
     happened = progress.message.split(WAITS_FOR, 1)[0]
@@ -76,7 +81,7 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
     if progress.phase is Phase.RUNNING and now.untuned is not None:
         yield progress.start_s + NOT_TUNED_S
     if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
-        yield progress.launch_s + terms.start_deadline_s
+        yield starts_by_s(now, progress)
     if progress.phase is Phase.QUEUED:
         yield from progress.avoid.values()
     if progress.phase in (Phase.QUEUED, Phase.LAUNCHED) and now.placement is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from coda.lifecycle.deadlines import starts_by_s
 from coda.lifecycle.node_loss import ended_with_its_node
 from coda.lifecycle.state import (
     LifecycleConfig,
@@ -116,7 +117,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     """Return the failure of a rank that has not started by the deadline, or None.
 
     It is the job's own fault; the message has what the kubelet says."""
-    if now_s < now.progress.launch_s + now.terms.start_deadline_s:
+    if now_s < starts_by_s(now, now.progress):
         return None
     late = next((pod for pod in of_attempt(now) if pod.state is PodState.WAITING), None)
     if late is None:
