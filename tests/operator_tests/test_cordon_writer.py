@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from coda.correlation.suspect_nodes import CORDON_S, RUN_PART
 from coda_kube.failures.node_failures import MOST, NodeFailures, node_failure_from_json, node_runs_from_json
 from coda_kube.objects.json_types import Json
@@ -95,6 +97,43 @@ async def test_a_node_that_four_users_name_is_avoided_by_all_who_wait_until_it_i
         await cordons.check()
         await api.until(lambda: avoided(api, waits) == avoided(api, late) == [], timeout_s=30)
         assert node_events(api) == [("n1", "SuspectGPU"), ("n1", "Trusted")]
+
+
+@pytest.mark.parametrize("differs_s", [-120.0, 0.0, 120.0, 36 * 365 * 86_400.0])
+async def test_a_node_is_trusted_from_when_that_is_written_whatever_the_administrators_clock_says(
+    differs_s: float,
+) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=12), operator(api) as running, agents_heard(running):
+        cordons, cluster = cordons_of(api, running.cluster), running.cluster
+        await asyncio.sleep(300)
+        write_profile(api, "n1", (79, "gone"))
+        await asyncio.sleep(30)
+        await cordons.check()
+        assert list(cluster.suspicion.cordons) == ["n1"]
+        stamp = {ANNOTATION_CLEARED: time_from_seconds(clock() + differs_s)}
+        api.change(f"{NODES}/n1", lambda node: node["metadata"].update(annotations=stamp))
+        await asyncio.sleep(1)
+        await cordons.check()
+        assert cluster.suspicion.cordons == {}
+        await asyncio.sleep(60)
+        write_profile(api, "n1", (79, "gone"))
+        await asyncio.sleep(1)
+        await cordons.check()
+        assert list(cluster.suspicion.cordons) == ["n1"]
+
+
+async def test_a_date_in_the_future_makes_no_node_immune_to_the_next_operator() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=12):
+        stamp = {ANNOTATION_CLEARED: "2062-01-01T00:00:00Z"}
+        api.change(f"{NODES}/n1", lambda node: node["metadata"].update(annotations=stamp))
+        async with operator(api) as running, agents_heard(running):
+            await asyncio.sleep(60)
+            write_profile(api, "n1", (79, "gone"))
+            await asyncio.sleep(1)
+            await cordons_of(api, running.cluster).check()
+            assert list(running.cluster.suspicion.cordons) == ["n1"]
 
 
 async def test_what_an_agent_saw_cordons_at_once_and_explains_the_failure() -> None:
@@ -227,6 +266,19 @@ async def test_only_failures_of_the_gpu_count() -> None:
     assert node_failure_from_json(job()) is not None
     for odd in ({"reason": "MPI runtime failure"}, {"retry": "no"}, {"explicit": False}, {"node": ""}, {"time": None}):
         assert node_failure_from_json(job(**odd)) is None
+
+
+async def test_a_failure_that_an_operator_with_a_fast_clock_stamped_counts_from_when_it_is_seen() -> None:
+    failures, seen_s, ahead = NodeFailures(), clock(), job(ago_s=-8 * 3600.0)
+    failures.see(ahead, seen_s)
+    for later_s in (0.0, 5.0, 3600.0):
+        failures.see(ahead, seen_s + later_s)
+        assert [one.time_s for one in failures.all()] == [seen_s]
+    failures.see(ahead, seen_s + 9 * 3600.0)
+    assert [*failures.all()] == []
+    again = job(ago_s=-9 * 3600.0)  # it failed once more
+    failures.see(again, seen_s + 9 * 3600.0)
+    assert [one.time_s for one in failures.all()] == [seen_s + 9 * 3600.0]
 
 
 async def test_a_run_is_known_by_its_last_attempt_and_odd_objects_prove_nothing() -> None:

@@ -6,7 +6,7 @@ As with the failed jobs of a user, nothing else is stored: after a restart the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from coda.correlation.suspect_nodes import WINDOW_S, Cordon, NodeFailure, NodeRun, is_of_node, telling_runs
@@ -38,6 +38,7 @@ class NodeFailures:
 
     def __init__(self) -> None:
         self._failure_by_uid: dict[str, NodeFailure] = {}
+        self._ahead_by_uid: dict[str, tuple[float, float]] = {}  # of failures from the future: as written, as it counts
         self._runs_by_node: dict[str, tuple[NodeRun, ...]] = {}  # a later one may be too short to prove anything
 
     def see(self, job: Item, now_s: float) -> None:
@@ -46,12 +47,28 @@ class NodeFailures:
             self._see_run(run, now_s)
         failure = node_failure_from_json(job)
         self._failure_by_uid.pop(job["metadata"]["uid"], None)
-        if failure is None or now_s - failure.time_s >= WINDOW_S:
+        if failure is None:
+            self._ahead_by_uid.pop(job["metadata"]["uid"], None)
             return
-        self._failure_by_uid[failure.uid] = failure
+        time_s = self._counts_from_s(failure, now_s)
+        if now_s - time_s >= WINDOW_S:
+            return
+        self._failure_by_uid[failure.uid] = replace(failure, time_s=time_s)
         if len(self._failure_by_uid) > MOST:
             oldest = min(self._failure_by_uid.values(), key=lambda one: (one.time_s, one.uid))
             del self._failure_by_uid[oldest.uid]
+            self._ahead_by_uid.pop(oldest.uid, None)
+
+    def _counts_from_s(self, failure: NodeFailure, now_s: float) -> float:
+        """One that an operator with a fast clock stamped happened when it is first seen, at the latest."""
+        written_s, known = failure.time_s, self._ahead_by_uid.get(failure.uid)
+        if known is not None and known[0] == written_s:
+            return known[1]
+        if written_s <= now_s:
+            self._ahead_by_uid.pop(failure.uid, None)
+            return written_s
+        self._ahead_by_uid[failure.uid] = written_s, now_s
+        return now_s
 
     def _see_run(self, run: NodeRun, now_s: float) -> None:
         """Nodes are kept in the order in which a run was seen last, so that the first are forgotten first."""
@@ -68,10 +85,12 @@ class NodeFailures:
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
         self._failure_by_uid.pop(uid, None)
+        self._ahead_by_uid.pop(uid, None)
 
     def forget_all(self) -> None:
         """Forget every job: they are listed again."""
         self._failure_by_uid.clear()
+        self._ahead_by_uid.clear()
         self._runs_by_node.clear()
 
     def all(self) -> Iterable[NodeFailure]:

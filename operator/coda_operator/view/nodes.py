@@ -43,7 +43,8 @@ class NodeSeen:
     gpus: int
     cores: int  # whole ones that ranks may have beside the pods of DaemonSets; at least 1
     memory_bytes: int
-    cleared_s: float  # since then an administrator trusts its GPUs again; 0: nobody said so
+    cleared: str  # the date that an administrator wrote who trusts its GPUs again, by another machine's clock
+    cleared_s: float  # since then they are trusted, by our clock; 0: nobody said so
 
 
 class Nodes:
@@ -137,7 +138,7 @@ class Nodes:
             self._seen.pop(name, None)
             after = None
         else:
-            after = self._seen[name] = _node_from_json(new)
+            after = self._seen[name] = _node_from_json(new, before, self._clock())
             self.cache.by_key[name] = {
                 "metadata": {"name": name, "resourceVersion": new["metadata"]["resourceVersion"]}
             }
@@ -206,7 +207,8 @@ def _came_back_unseen(before: NodeSeen | None, after: NodeSeen) -> bool:
     return before is not None and before.ready == after.ready and before.changed != after.changed
 
 
-def _node_from_json(node: Json) -> NodeSeen:
+def _node_from_json(node: Json, before: NodeSeen | None, now_s: float) -> NodeSeen:
+    cleared = str((node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED) or "")
     spec, status = node.get("spec") or {}, node.get("status") or {}
     ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     allocatable = readable_quantities(status.get("allocatable") or {})
@@ -219,16 +221,23 @@ def _node_from_json(node: Json) -> NodeSeen:
         gpus=whole_from_quantity(allocatable.get(GPU, "0")),
         cores=max(1, (milli_from_quantity(allocatable.get("cpu", "0")) - _DAEMONS_CPU_M) // 1000),
         memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
-        cleared_s=_moment((node["metadata"].get("annotations") or {}).get(ANNOTATION_CLEARED)),
+        cleared=cleared,
+        cleared_s=_cleared_s(cleared, before, now_s),
     )
 
 
-def _moment(text: str | None) -> float:
-    """Return the time of an annotation; 0 for anything else that somebody wrote there."""
+def _cleared_s(text: str, before: NodeSeen | None, now_s: float) -> float:
+    """Return since when a node is trusted again; 0 for anything but a date that somebody wrote there.
+
+    A date that changes is an event of this moment: the administrator's clock may differ. One that was there before this
+    process is believed, unless it is in the future."""
+    if before is not None and before.cleared == text:
+        return before.cleared_s
     try:
-        return seconds_from_time(text)
+        written_s = seconds_from_time(text)
     except InvalidInput:
         return 0.0
+    return min(written_s, now_s) if before is None or not written_s else now_s
 
 
 def _never_ran(ready: Json, conditions: Iterable[Json]) -> bool:
