@@ -88,7 +88,7 @@ class ClusterState:
         self.arrays = ArraySums()
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self.gpus = NodeGpus(self.pod_by_uid, self._outdated.add)
-        self._stopped = StoppedAttempts(clock, now_s)
+        self._stopped = StoppedAttempts(self.gang_pods, clock, now_s)
         self._assumptions = JobAssumptions()
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
@@ -108,14 +108,12 @@ class ClusterState:
             if after is not None:
                 self.cpu_jobs.renew(after)
             return
-        self._stopped.note_pod(before, after)
         self.gpus.note_pods(before, after)
         self._add_use(before, -1)
         self._add_use(after, +1)
         self.gang_pods.set(before, None)
         self.gang_pods.set(after, after)
-        if before is not None and before.member is not None and before.member.owner not in self.gang_pods:
-            self._stopped.forget(before.member.owner)  # all its pods are gone
+        self._stopped.note_pod(before, after)
         if (cpu_job := self.cpu_jobs.note_pod(before, after)) is not None:
             self._read_job(cpu_job)
         else:
@@ -129,8 +127,8 @@ class ClusterState:
         if new is None:
             self._assumptions.forget(job)
             gone = self.job_json_by_id.pop(job, None)
-            if gone is not None and (owner := (job, gone["metadata"]["uid"])) not in self.gang_pods:
-                self._stopped.forget(owner)
+            if gone is not None:
+                self._stopped.forget_if_gone((job, gone["metadata"]["uid"]))
         else:
             self.job_json_by_id[job] = new
         if self._read_job(job):
@@ -262,10 +260,10 @@ class ClusterState:
 
     def forget_pod(self, key: str) -> None:
         """Keep an ended pod no more: nothing is left to decide about it. Unknown pods are ignored."""
-        pod = self.pod_by_id.pop(key, None)
-        if pod is not None:
+        if (pod := self.pod_by_id.pop(key, None)) is not None:
             self.pod_by_uid.pop(pod.uid, None)
-        self.gang_pods.set(pod, None)
+            self.gang_pods.set(pod, None)
+            self._stopped.note_pod(pod, None)
 
     def is_stopped(self, owner: Owner, attempt: int) -> bool:
         """True for an attempt that was ordered to stop, while pods of it are seen."""
@@ -289,7 +287,7 @@ class ClusterState:
 
     def leaving(self) -> dict[str, Resources]:
         """Per node, the part of its use that orders to stop or to give cores back will free. O(pods of these jobs)."""
-        return self._stopped.leaving(lambda owner: self.gang_pods.of(owner).values())
+        return self._stopped.leaving()
 
     def _dict_of(self, part: Part) -> Mapping[str, Any]:
         return self.tenants.by_name() if part is Part.TENANTS else self._values_by_part[part]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from coda.model import NOTHING, Job, JobId, Placement, Resources
 from coda.model.live_placement import is_giving_back, returning_by_node
 from coda.placements.lingering_use import is_leaving
 from coda_kube.objects.read import Owner, Pod, is_rank_of
+from coda_kube.state.gang_pods import GangPods
 
 
 class _Stopped(NamedTuple):
@@ -19,7 +20,9 @@ class _Stopped(NamedTuple):
 class StoppedAttempts:
     """The last attempt of each job that was ordered to stop, while pods of it are seen."""
 
-    def __init__(self, clock: Callable[[], float], now_s: Callable[[], float]) -> None:
+    def __init__(self, pods: GangPods, clock: Callable[[], float], now_s: Callable[[], float]) -> None:
+        """`pods`: those of every job, which know of a change before it is noted here."""
+        self._pods = pods
         self._clock = clock
         self._now_s = now_s
         self._giving_by_id: dict[JobId, Job] = {}  # jobs that are giving cores back
@@ -45,13 +48,20 @@ class StoppedAttempts:
             self._giving_by_id[job] = after
 
     def note_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """A pod came, changed or went."""
+        """A pod came, changed, went, or is kept no more since it has ended."""
         if after is not None and after.terminating:
             self._deleted_s.setdefault(after.uid, self._clock())
         elif after is not None:
             self._deleted_s.pop(after.uid, None)  # a restored backup took the deletion back
         if before is not None and (after is None or after.uid != before.uid):
             self._deleted_s.pop(before.uid, None)
+        if before is not None and before.member is not None:
+            self.forget_if_gone(before.member.owner)
+
+    def forget_if_gone(self, owner: Owner) -> None:
+        """Forget an attempt of which no pod is left."""
+        if owner not in self._pods:
+            self.forget(owner)
 
     def forget(self, owner: Owner) -> None:
         """Nothing of it is left, or the order was not stored."""
@@ -62,7 +72,7 @@ class StoppedAttempts:
         stopped = self._stopped_by_owner.get(owner)
         return stopped is not None and attempt <= stopped.placement.attempt
 
-    def leaving(self, pods_of: Callable[[Owner], Iterable[Pod]]) -> dict[str, Resources]:
+    def leaving(self) -> dict[str, Resources]:
         """Per node, the part of its use that ordered stops and returns of cores will free. O(pods of these jobs).
 
         Only the pods are asked: the job may end, be deleted or start its next attempt before they are seen to go. And
@@ -70,7 +80,7 @@ class StoppedAttempts:
         leaving: dict[str, Resources] = {}
         now_s = self._clock()
         for owner, (placement, ordered_s) in [*self._stopped_by_owner.items()]:
-            left = [pod for pod in pods_of(owner) if not pod.ended and is_rank_of(pod, placement)]
+            left = [pod for pod in self._pods.of(owner).values() if not pod.ended and is_rank_of(pod, placement)]
             notice_s = placement.stop.notice_s if placement.stop is not None else 0.0
             for pod in left:
                 if pod.node and is_leaving(

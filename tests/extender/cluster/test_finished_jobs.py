@@ -6,17 +6,20 @@ import gc
 import tracemalloc
 
 import orjson
+import pytest
 
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.planner.snapshot_feed import SnapshotFeed
+from coda_kube.objects.names import ANNOTATION_PLAN, ANNOTATION_PLANNED
 from tests.extender.fake_api import FakeApi
-from tests.extender.objects import JOBS, PODS, Item, job_json, node_json, placement, rank_json
+from tests.extender.objects import JOBS, PODS, Item, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import replica, state_of, status
 from tests.lengths import LONG
 
 RANKS = 4
 JOBS_COUNT = 50_000 if LONG else 250  # in each of two measurements
 MOST_BYTES = 1024
+CREATED = "2026-01-01T00:00:00Z"
 
 
 def versioned(item: Item, version: int) -> Item:
@@ -49,6 +52,12 @@ class Cluster:
             pod = rank_json(name, rank, "n1", node="n1")
             pod["status"]["phase"] = phase
             self.caches.pods.put(versioned(pod, self.version))
+
+    def set_pod(self, pod: Item, phase: str, *, deleted: bool = False) -> None:
+        self.version += 1
+        metadata = pod["metadata"] | {"deletionTimestamp": CREATED, "deletionGracePeriodSeconds": 30}
+        item = pod | {"metadata": metadata if deleted else pod["metadata"], "status": {"phase": phase}}
+        self.caches.pods.put(versioned(item, self.version))
 
     def live(self, name: str, *, job_first: bool) -> None:
         """A job from its acceptance to its end."""
@@ -91,6 +100,34 @@ def test_a_finished_job_and_its_pods_take_less_than_a_kibibyte() -> None:
     assert grown / JOBS_COUNT < MOST_BYTES
     assert not cluster.caches.state.pod_by_id
     assert not cluster.caches.state.job_json_by_id
+
+
+CPU_NOTES = {ANNOTATION_PLAN: "plan", ANNOTATION_PLANNED: CREATED}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(pod_json("web", node="n1", scheduler="default-scheduler"), id="foreign"),
+        pytest.param(
+            pod_json("work", node="n1", metadata={"annotations": CPU_NOTES, "creationTimestamp": CREATED}),
+            id="CPU job",
+        ),
+        pytest.param(rank_json("gang", 0, "n1", node="n1"), id="rank of a finished job"),
+    ],
+)
+def test_of_a_pod_that_ends_while_it_is_deleted_nothing_is_kept(pod: Item) -> None:
+    """The kubelet says how a deleted pod ended before it lets it go. A standby never asks what leaves."""
+    cluster = Cluster()
+    cluster.set_job("gang", "Succeeded")
+    state = cluster.caches.state
+    cluster.set_pod(pod, "Running")
+    cluster.set_pod(pod, "Running", deleted=True)
+    assert [*state._stopped._deleted_s] == [pod["metadata"]["uid"]]
+    cluster.set_pod(pod, "Failed", deleted=True)
+    assert not state.pod_by_id
+    assert not state._stopped._deleted_s
+    assert not state._stopped._stopped_by_owner
 
 
 def test_ranks_that_ended_count_as_bound_while_their_job_lives() -> None:
