@@ -48,19 +48,21 @@ class Tuned:
     cores_per_replica: int
 
 
-Experience = Mapping[tuple[str, Category | None, int | None], Fraction]
+Experience = dict[tuple[str, Category | None, int | None], Fraction]
 """The most cores per GPU that jobs ended with, by owner, category (None: any) and GPUs per rank (None: any)."""
 
-NO_EXPERIENCE: Final[Experience] = {}
 
+def add_experience(experience: Experience, job: Tuned) -> None:
+    """Add one more finished job to `experience`. The order does not matter; jobs without GPUs add nothing. O(1).
 
-def experience_with(experience: Experience, job: Tuned) -> Experience:
-    """Return `experience` after one more finished job. The order does not matter; jobs without GPUs add nothing."""
+    In place: an operator that starts adds those of months, one by one."""
     if job.gpus_per_replica < 1 or job.cores_per_replica < 1:
-        return experience
+        return
     per_gpu = Fraction(job.cores_per_replica, job.gpus_per_replica)
-    keys = {(job.owner, category, gpus) for category in (job.category, None) for gpus in (job.gpus_per_replica, None)}
-    return {**experience, **{key: max(per_gpu, experience.get(key, per_gpu)) for key in keys}}
+    for category in (job.category, None):
+        for gpus in (job.gpus_per_replica, None):
+            key = (job.owner, category, gpus)
+            experience[key] = max(per_gpu, experience.get(key, per_gpu))
 
 
 def experienced_cores(

@@ -20,7 +20,7 @@ from coda.allocator.core_search import (
     refuse,
 )
 from coda.allocator.curve import WindowReading
-from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores, start_cores
+from coda.allocator.start_point import Experience, Tuned, add_experience, experienced_cores, start_cores
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import Gang
@@ -43,7 +43,7 @@ class AllocatorModel:
         self._inaccuracy = inaccuracy
         self._shape = shape
         self._ceiling_by_ranks: dict[tuple[int, int], int] = {}
-        self._experience: Experience = NO_EXPERIENCE
+        self._experience: Experience = {}
         self._begun: dict[tuple[int, int, int], CoreSearch] = {}  # by cores, GPUs per rank and limit
         # By the identity of a search, what was measured and the limit: that search, and what it wants next.
         self._steps: dict[tuple[int, float, int], tuple[CoreSearch, CoreSearch | SearchResult]] = {}
@@ -133,7 +133,7 @@ class AllocatorModel:
                 gpus_per_replica=run.gang.gpus_per_replica,
                 cores_per_replica=answer.cores,
             )
-            self._experience = experience_with(self._experience, tuned)
+            add_experience(self._experience, tuned)
         return answer.windows
 
     def _ceiling_cores(self, gang: Gang) -> int:

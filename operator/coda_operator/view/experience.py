@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coda.allocator import SearchResult, Tuning
-from coda.allocator.start_point import NO_EXPERIENCE, Experience, Tuned, experience_with, experienced_cores
+from coda.allocator.start_point import Experience, Tuned, add_experience, experienced_cores
 from coda.errors import InvalidInput
 from coda.model import FINISHED
 from coda_kube.objects.pods.users import user_from_json
@@ -30,7 +30,7 @@ class LearnedCores:
     """The cores that finished jobs were tuned to. Learning from a job twice changes nothing."""
 
     def __init__(self) -> None:
-        self._experience: Experience = NO_EXPERIENCE
+        self._experience: Experience = {}
 
     def learn_from(self, job: Item) -> None:
         """Learn from a job if it has finished and its tuning ended with an answer."""
@@ -50,7 +50,7 @@ class LearnedCores:
 
     def learn(self, tuned: Tuned) -> None:
         """Learn from a finished job of which only this is known: the history store has it, the API server does not."""
-        self._experience = experience_with(self._experience, tuned)
+        add_experience(self._experience, tuned)
 
     def cores_for(self, job: Item, ceiling_cores: int, part_cores: int) -> int | None:
         """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both.

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from coda.allocator import Category, Hints, start_cores
-from coda.allocator.start_point import NO_EXPERIENCE, NO_HINTS, Experience, Tuned, experience_with, experienced_cores
+from coda.allocator.start_point import NO_HINTS, Experience, Tuned, add_experience, experienced_cores
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def ended(cores: int, *, gpus: int = 1, owner: str = "ada", category: Category |
 
 
 def learned(*jobs: Tuned) -> Experience:
-    experience = NO_EXPERIENCE
+    experience: Experience = {}
     for job in jobs:
-        experience = experience_with(experience, job)
+        add_experience(experience, job)
     return experience
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 from coda.allocator import Category, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
-from coda.allocator.start_point import CORES_BY_CATEGORY
+from coda.allocator.start_point import CORES_BY_CATEGORY, Tuned
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER
 from coda_kube.objects.tuning_status import tuning_json
@@ -71,6 +72,27 @@ async def test_a_tuning_that_cannot_be_read_is_ignored() -> None:
 def of_user(user: str, **status: Any) -> Json:
     spec = {"replicas": 1, "gpusPerReplica": 2, "cpusPerReplica": "auto", "category": "NLP"}
     return {"metadata": {"namespace": "team", "annotations": {ANNOTATION_USER: user}}, "spec": spec, "status": status}
+
+
+def test_one_more_job_costs_the_same_after_thousands() -> None:
+    """At its start an operator learns from the jobs of months, while nothing else happens."""
+    learned, peaks = LearnedCores(), list[int]()
+
+    def learn(owner: str) -> None:
+        learned.learn(Tuned(owner=owner, category=Category.NLP, gpus_per_replica=2, cores_per_replica=9))
+
+    for number in range(5000):
+        learn(f"user-{number}")
+    tracemalloc.start()
+    try:
+        for number in range(3):  # the mapping may grow in one of them
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            learn(f"next-{number}")
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert min(peaks) < 16_384  # bytes; 5000 owners are hundreds of times as many
 
 
 def test_the_jobs_of_one_user_teach_nothing_about_anothers_in_the_same_namespace() -> None:
