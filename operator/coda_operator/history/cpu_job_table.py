@@ -124,9 +124,18 @@ class CpuJobTable:
             left = (_COUNTED.c.counted_s < before_s) & beyond
 
     def delete_before(self, ended_s: float) -> int:
-        """Delete the lines whose last job ended before; return how many."""
-        with self._errors(), self._engine.begin() as connection:
-            return connection.execute(delete(_LINES).where(_LINES.c.ended_s < ended_s)).rowcount
+        """Delete the lines whose last job ended before; return how many.
+
+        `BATCH` of them in a transaction: after a shorter retention millions go, and a statement has its limit."""
+        old, deleted = _LINES.c.ended_s < ended_s, 0
+        while True:
+            with self._errors(), self._engine.begin() as connection:
+                lines = connection.scalars(select(_LINES.c.line).where(old).limit(BATCH)).all()
+                if lines:
+                    gone = connection.execute(delete(_LINES).where(_LINES.c.line.in_(lines) & old))
+                    deleted += gone.rowcount
+            if len(lines) < BATCH:
+                return deleted
 
 
 def _row(line: CpuLine) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 
 from coda.history.cpu_jobs import CpuEnding, CpuUse, FinishedCpuJob, cpu_lines
@@ -153,6 +154,28 @@ def test_lines_come_in_batches_and_old_ones_are_deleted(store: Store, monkeypatc
     assert store.cpu_jobs.delete_before(HOUR_S + 3700.0) == 2
     assert len([*store.cpu_jobs.lines(*ALWAYS)]) == 5
     assert store.cpu_use(*ALWAYS).lacked_core_s == 5 * 40.0  # their waits went, too
+
+
+def test_old_lines_are_deleted_in_transactions_that_end_in_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coda_operator.history.cpu_job_table.BATCH", 10)
+    for number in range(36):
+        store.cpu_jobs.write(
+            [job(number, owner=f"u{number}", ended_s=HOUR_S + 100.0 + 3600.0 * (number == 35))], HOUR_S
+        )
+    deleted: list[int] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE"):
+            deleted.append(cursor.rowcount)
+
+    event.listen(Engine, "after_cursor_execute", note)
+    try:
+        assert store.cpu_jobs.delete_before(HOUR_S + 3600.0) == 35
+    finally:
+        event.remove(Engine, "after_cursor_execute", note)
+    assert sum(deleted) == 35
+    assert max(deleted) <= 10
+    assert [line.owner for line in store.cpu_jobs.lines(*ALWAYS)] == ["u35"]
 
 
 def test_the_largest_request_is_stored(store: Store) -> None:
