@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, zip_longest
@@ -26,7 +27,8 @@ LOOK_EVERY_S: Final = 1.0
 """What one look finds is told if the next one finds it too: most pods start at once. Our choice."""
 
 AGAIN_AFTER_S: Final = 60.0
-"""Between two Events of one line that differ in numbers only. Our choice."""
+"""Between two Events of one line with the same code. While only numbers change, each pause is twice the last one, up to
+`REPEAT_S`: thousands of lines may wait for days. Our choice."""
 
 NEXT_FIRST_S: Final = 10.0
 """Between two Events of one line, of which only the first pod is another now: thousands may start. Our choice."""
@@ -47,6 +49,9 @@ MOST_AT_ONCE: Final = 500
 _JOBS_AT_ONCE: Final = 1000  # our choice: two milliseconds; then filter calls are answered
 
 
+_FIGURE: Final = re.compile(r"(?<![\w-])\d\S*( \w+)?")  # a number and what it counts: "1 node", "2 nodes"
+
+
 class _Line(NamedTuple):
     first: Pod
     reason: WaitReason
@@ -60,6 +65,7 @@ class _Told(NamedTuple):
     told_s: float
     first: str  # its uid
     first_s: float
+    pause_s: float  # before other numbers are told
 
 
 class PodReasons:
@@ -118,8 +124,10 @@ class PodReasons:
         is_news = self._is_news(told, line, now_s)
         is_taken = await self._post(line, is_news=is_news)
         if is_taken:
-            reason, told_s = (line.reason, now_s) if told is None or is_news else (told.reason, told.told_s)
-            self._told[key] = _Told(reason, told_s, line.first.uid, now_s)
+            if told is None or is_news:
+                pause_s = _next_pause_s(told, line.reason)
+                told = _Told(line.reason, now_s, line.first.uid, now_s, pause_s)
+            self._told[key] = told._replace(first=line.first.uid, first_s=now_s)
             self._failed_s.pop(key, None)
         else:
             self._failed_s[key] = now_s
@@ -138,7 +146,9 @@ class PodReasons:
     def _is_news(told: _Told | None, line: _Line, now_s: float) -> bool:
         if told is None or told.reason.code is not line.reason.code:
             return True
-        return now_s > told.told_s + (AGAIN_AFTER_S if told.reason != line.reason else REPEAT_S)
+        if told.reason == line.reason:
+            return now_s > told.told_s + REPEAT_S
+        return now_s > told.told_s + (told.pause_s if _differ_in_numbers(told.reason, line.reason) else AGAIN_AFTER_S)
 
     def _forget_gone(self, lines: Mapping[str, _Line], now_s: float) -> None:
         for key in [key for key, told in self._told.items() if key not in lines]:
@@ -178,6 +188,19 @@ class PodReasons:
             about = job | {"namespace": item["metadata"]["namespace"]}
             posts.append(self._events.posted_about(about, code, f"{message} (pods that wait: {line.pods})"))
         return all(await asyncio.gather(*posts))
+
+
+def _next_pause_s(told: _Told | None, reason: WaitReason) -> float:
+    if told is None or not _differ_in_numbers(told.reason, reason):
+        return AGAIN_AFTER_S
+    return min(2.0 * told.pause_s, REPEAT_S)
+
+
+def _differ_in_numbers(told: WaitReason, reason: WaitReason) -> bool:
+    """True for two reasons that differ, but not in what is wrong."""
+    if told == reason or told.code is not reason.code:
+        return False
+    return _FIGURE.sub("", told.message) == _FIGURE.sub("", reason.message)
 
 
 def _in_turns(keys: Iterable[str]) -> Iterator[str]:

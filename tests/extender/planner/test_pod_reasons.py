@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from coda.errors import Outage
 from coda.model import JobId, WaitCode
 from coda.model.decision import WaitReason
+from coda.wording import counted
 from coda_extender.cpu_jobs import pod_reasons
 from coda_extender.cpu_jobs.pod_reasons import (
     AGAIN_AFTER_S,
@@ -194,6 +196,33 @@ async def test_other_numbers_are_told_seldom(api: FakeApi, teller: Teller) -> No
     await teller.refuse("default/work-0", reason=WaitReason(code=WaitCode.NEVER_FITS, message="1 node is so large"))
     assert await teller.told() == []
     assert await teller.told(AGAIN_AFTER_S) == ["Job web", "Pod work-0"]
+
+
+async def test_numbers_that_change_for_an_hour_are_told_less_and_less_often(api: FakeApi, teller: Teller) -> None:
+    """Thousands of lines may wait, and every pod that starts or ends changes what each of them says."""
+    await set_pods(api, teller, 1)
+    times: list[float] = []
+    for second in range(0, 3600, 3):
+        left = counted(1 + second % 7, "core")
+        full = WaitReason(code=WaitCode.NEVER_FITS, message=f"none of {second} nodes has more than {left}")
+        await teller.refuse("default/work-0", reason=full)
+        if await teller.told(3.0):
+            times.append(teller.now_s)
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    assert len(times) <= 8
+    assert pauses == sorted(pauses)
+    assert max(pauses) <= REPEAT_S
+
+
+async def test_another_text_is_told_soon_after_many_numbers(api: FakeApi, teller: Teller) -> None:
+    await set_pods(api, teller, 1)
+    for second in range(0, 600, 3):
+        full = WaitReason(code=WaitCode.NEVER_FITS, message=f"{second} nodes are full")
+        await teller.refuse("default/work-0", reason=full)
+        await teller.told(3.0)
+    for words in ("all nodes are cordoned", "all nodes are gone"):
+        await teller.refuse("default/work-0", reason=WaitReason(code=WaitCode.NEVER_FITS, message=words))
+        assert await teller.told(AGAIN_AFTER_S + 1) == ["Job web", "Pod work-0"]
 
 
 async def test_a_line_of_pods_says_once_why_it_waits_and_again_when_that_changes(api: FakeApi) -> None:
