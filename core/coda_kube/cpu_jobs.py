@@ -25,7 +25,7 @@ class CpuJobs:
         self._queued_s: dict[str, float] = {}  # since when those wait for Coda alone, by uid
         self._pod_by_job: dict[JobId, Pod] = {}
         self._jobs_by_controller: dict[str, set[JobId]] = {}  # by its uid
-        self._ignoring: frozenset[str] = frozenset()  # uids of the Jobs that ignore disruptions
+        self._ignoring: set[str] = set()  # uids of the Jobs that ignore disruptions
         self.places = ReturnedPlaces()
         self._evicted: set[str] = set()  # uids of the pods whose eviction was asked for, until they are gone
 
@@ -75,7 +75,7 @@ class CpuJobs:
         ignores = new is not None and ignores_disruptions(new)
         if ignores == (uid in self._ignoring):
             return ()
-        self._ignoring = self._ignoring | {uid} if ignores else self._ignoring - {uid}
+        (self._ignoring.add if ignores else self._ignoring.discard)(uid)
         return tuple(self._jobs_by_controller.get(uid, ()))
 
     def unbound(self) -> list[tuple[JobId, Pod]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -104,6 +105,29 @@ def test_a_pod_that_another_gate_holds_off_saves_up_no_waiting_time() -> None:
     usual = fresh.job(cpu_job_id("default", "work"))
     assert usual is not None
     assert usual.queued_s < NOW_S
+
+
+def test_one_more_job_that_ignores_disruptions_costs_the_same_after_thousands() -> None:
+    """At its start the extender lists them all, and calls are answered only after that."""
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    state, peaks = ClusterState(), list[int]()
+
+    def add(uid: str) -> None:
+        job = {"metadata": {"name": uid, "uid": uid}, "spec": {"podFailurePolicy": {"rules": [rule]}}}
+        state.on_batch_job(None, job)
+
+    for number in range(5000):
+        add(f"uid-{number}")
+    tracemalloc.start()
+    try:
+        for number in range(3):  # the set may grow in one of them
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            add(f"next-{number}")
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert min(peaks) < 16_384  # bytes; a set of 5000 is many times as large
 
 
 def test_a_take_over_reads_again_only_pods_of_owners_that_have_places() -> None:

@@ -5,7 +5,7 @@ An object that cannot be read raises an error; the caches log it with the object
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -265,7 +265,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
 
 
 def job_from_pod(
-    pod: Pod, *, is_evicted: bool = False, ignored_disruptions: frozenset[str] = frozenset()
+    pod: Pod, *, is_evicted: bool = False, ignored_disruptions: Collection[str] = frozenset()
 ) -> Job | None:
     """Return the CPU job that the pod is; None if it is none, has ended, or waits for the gate of somebody else.
 

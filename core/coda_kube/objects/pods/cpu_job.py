@@ -6,7 +6,7 @@ was released. So a CPU job needs no status, and the pod alone says everything af
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ def cpu_job_from_json(metadata: Item, spec: Item) -> CpuJob | None:
     )
 
 
-def is_recreated(job: CpuJob, *, ignored_disruptions: frozenset[str]) -> bool:
+def is_recreated(job: CpuJob, *, ignored_disruptions: Collection[str]) -> bool:
     """True if whoever made the pod makes another one when it is evicted, and counts that as no failure.
 
     `ignored_disruptions`: uids of the Jobs whose podFailurePolicy ignores evictions."""
