@@ -83,6 +83,7 @@ class Connections:
 
     async def log_in(self) -> kopf.AiohttpSession:
         """Return connections to the server of the client, as its identity."""
+        self._sessions = [session for session in self._sessions if not session.closed]
         self._sessions.append(await self._client.new_session(response_class=ReadableResponse))
         session: Any = _Session(self._sessions[-1])
         return kopf.AiohttpSession(server=self._client.server, aiohttp_session=session)
