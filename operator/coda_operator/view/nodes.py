@@ -150,7 +150,7 @@ class Nodes:
         changed = was_unready != (name in self._unready_since_s)
         if self._count(name, before, after) or changed:
             self._judge_brake()
-        if changed or given_up:
+        if changed or given_up or after is None:  # what is known of a node that is gone goes, too
             self._changed(name)
 
     def _count(self, name: str, before: NodeSeen | None, after: NodeSeen | None) -> bool:

@@ -300,6 +300,18 @@ async def test_of_nodes_that_never_come_back_nothing_is_kept_once_their_pods_are
         assert cluster.nodes._unready_since_s == {}
 
 
+async def test_of_a_node_that_was_given_up_before_it_went_nothing_is_kept() -> None:
+    """An administrator taints a node that is not Ready as out of service, and then deletes it."""
+    api = FakeCluster()
+    away = node_json("n1", "Unknown")
+    api.set(NODES, away | {"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}})
+    async with watched(api) as (cluster, _):
+        assert cluster.nodes.outages(["n1"]).keys() == {"n1"}
+        api.remove(f"{NODES}/n1")
+        await settle()
+        assert cluster.nodes.outages(["n1"]) == {}
+
+
 async def test_the_most_cores_follow_the_nodes_and_leave_one_to_daemons() -> None:
     api = FakeCluster()
     api.set(NODES, {"metadata": {"name": "bare"}})
