@@ -93,18 +93,19 @@ class HistoryKeeper:
 
         self._call(tell)
 
-    def _learn(self) -> None:
-        """Start points of the jobs that the API server has no more."""
+    def _learn(self) -> bool:
+        """Start points of the jobs that the API server has no more. False if they are to be asked for again."""
         assert self._store is not None
         try:
             taught = self._store.tuned(self._clock() - TAUGHT_S)
         except Outage as error:
-            log.warning("start points are not read from the history store: %s", error)
-            return
+            log.warning("start points are not read from the history store: %s; they are when a job has ended", error)
+            return False
         for owner, category, gpus, cores in taught:
             known = Category(category) if category in _CATEGORIES else None
             tuned = Tuned(owner=owner, category=known, gpus_per_replica=gpus, cores_per_replica=cores)
             self._call(self._learned.learn, tuned)
+        return True
 
     def _call(self, function: Callable[..., None], *values: object) -> None:
         """From the writing thread. A loop that has ended needs nothing any more."""

@@ -45,13 +45,14 @@ class Target(Protocol):
 class Writer:
     """A bounded queue of records in front of a store. `put`, `discard` and `is_away` may be called from any thread.
 
-    `on_stored` is told, by the writing thread, what was stored, and what the store refused for good."""
+    `on_stored` is told, by the writing thread, what was stored, and what the store refused for good. `on_opened` is
+    called by it once the store is open, and as long as it returns False, again after records were written."""
 
     def __init__(
         self,
         store: Target,
         on_stored: Callable[[Sequence[Key], Sequence[Key]], None],
-        on_opened: Callable[[], None] = lambda: None,
+        on_opened: Callable[[], bool] = lambda: True,
         *,
         most_waiting: int = MOST_WAITING,
     ) -> None:
@@ -62,6 +63,7 @@ class Writer:
         self._changed = threading.Condition()
         self._waiting: dict[Key, FinishedJob] = {}
         self._is_open = False
+        self._calls_again = False
         self._failures = 0
         self._stopped = False
         self._error = ""
@@ -101,11 +103,12 @@ class Writer:
         """Try once: open the store, then write one batch. Returns in how many seconds to try again; None: when woken.
 
         Not for two threads at once."""
+        calls_again = self._calls_again
         try:
             if not self._is_open:
                 self._store.migrate()
                 self._is_open = True
-                self._on_opened()
+                self._calls_again = not self._on_opened()
             with self._changed:
                 batch = dict(list(self._waiting.items())[:BATCH])
             stored, refused = self._written(batch)
@@ -120,6 +123,8 @@ class Writer:
             left = bool(self._waiting)
         if batch:
             self._on_stored(stored, refused)
+        if calls_again and not left:
+            self._calls_again = not self._on_opened()
         return 0.0 if left else None
 
     def _written(self, batch: dict[Key, FinishedJob]) -> tuple[list[Key], list[Key]]:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import URL
 
 from coda.allocator import Category
+from coda.errors import Outage
 from coda_operator.history import HistoryKeeper
 from coda_operator.history.store import Store
 from coda_operator.view.experience import LearnedCores
@@ -29,13 +30,13 @@ END_S = record(1).ended_s
 class Process:
     """A history whose wakes are kept."""
 
-    def __init__(self, url: URL | None) -> None:
+    def __init__(self, url: URL | None, kind: type[Store] = Store) -> None:
         self.cpu_jobs_are_away = False
         self.woken: list[str] = []
         self.learned = LearnedCores()
         self.registry = CollectorRegistry()
         self.keeper = HistoryKeeper(
-            url and Store(url),
+            url and kind(url),
             FakeCluster(),
             self.woken.append,
             self.learned,
@@ -91,6 +92,38 @@ def test_the_next_process_knows_the_start_points_of_jobs_that_are_gone(tmp_path:
         process.keeper.stop()
 
     assert process.learned.cores_for(next_job, 64, 64) is None
+    in_real_time(story)
+
+
+class SlowOnce(Store):
+    """A store that answers what was tuned only when it is asked again."""
+
+    is_slow = True
+
+    def tuned(self, since_s: float) -> list[tuple[str, str, int, int]]:
+        if self.is_slow:
+            self.is_slow = False
+            raise Outage("canceling statement due to statement timeout")
+        return super().tuned(since_s)
+
+
+def test_start_points_that_could_not_be_read_are_when_a_job_has_ended(tmp_path: Path) -> None:
+    url = URL.create("sqlite", database=str(tmp_path / "history.sqlite"))
+    store = Store(url)
+    store.migrate()
+    store.write([record(1, namespace="team-7", category=Category.NLP.value, cores_tuned=20)])
+    store.close()
+    process = Process(url, SlowOnce)
+    next_job = job_json(7, "Queued")
+
+    async def story() -> None:
+        process.keeper.start()
+        process.keeper.outbox.post("team-1/train-1", record(2), END_S)
+        await until(lambda: process.woken == ["team-1/train-1"])
+        process.keeper.outbox.post("team-1/train-2", record(3), END_S)
+        await until(lambda: process.learned.cores_for(next_job, 64, 64) == 20)
+        process.keeper.stop()
+
     in_real_time(story)
 
 

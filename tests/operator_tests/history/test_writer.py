@@ -53,6 +53,22 @@ def test_an_hour_away_loses_nothing_and_is_asked_less_and_less_often() -> None:
     assert told == [([("uid-0", 1), ("uid-1", 1), ("uid-2", 1)], [])]
 
 
+def test_whoever_could_not_use_the_open_store_is_called_again_after_the_next_records() -> None:
+    answers, moments = iter([False, False, True]), list[int]()
+    store = StoreInMemory()
+
+    def opened() -> bool:
+        moments.append(len(store.records))
+        return next(answers)
+
+    writer = Writer(store, lambda stored, refused: None, opened)
+    assert writer.step() is None
+    for number in range(3):
+        writer.put(record(number))
+        assert writer.step() is None
+    assert moments == [0, 1, 2]
+
+
 def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
     store = StoreInMemory(refused=("uid-1",))
     writer, told = writer_of(store)
