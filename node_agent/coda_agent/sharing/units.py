@@ -58,15 +58,16 @@ def shared_gpus_from(
 ) -> tuple[SharedGpu, ...]:
     """Return the GPUs with pods of this node, by UUID.
 
+    A pod that is not known yet and has a GPU whole is guaranteed there: its uid is then its namespace/name.
     Left out: GPUs in MIG mode, those of unknown size, and those that two pods got whole (NVIDIA's time-slicing)."""
-    uid_by_name = {(pod.namespace, pod.name): pod.uid for pod in pods if not pod.ended}
+    uid_by_name = {(pod.namespace, pod.name): None if pod.ended else pod.uid for pod in pods}
     gpus = [reading.gpu for reading in readings]
     roles: dict[str, dict[str, Role]] = {}
     for grant in grants:
-        uid = uid_by_name.get((grant.namespace, grant.pod))
-        if uid is None:
-            continue
         for role in (Role.OPPORTUNISTIC, Role.GUARANTEED):
+            uid = _uid_of(grant, role, uid_by_name)
+            if uid is None:
+                continue
             of_role = tuple(one for one in grant.device_ids if one[0].startswith(SEAT_PREFIX) is (role is _SEATED))
             for place in places_of(replace(grant, device_ids=of_role), gpus, {}):
                 if place.instance_uuid is None:
@@ -88,6 +89,16 @@ def units_of(gpus: Sequence[SharedGpu]) -> tuple[Unit, ...]:
     )
 
 
+def _uid_of(grant: Grant, role: Role, uid_by_name: Mapping[tuple[str, str], str | None]) -> str | None:
+    """The kubelet is ahead of our watch, after an outage by far: whom it gave a whole GPU is protected at once."""
+    unseen = f"{grant.namespace}/{grant.pod}" if role is Role.GUARANTEED else None
+    return uid_by_name.get((grant.namespace, grant.pod), unseen)
+
+
+def _is_unseen(uid: str) -> bool:
+    return "/" in uid  # no uid of the API server has one
+
+
 def _is_ours(roles: Mapping[str, Role]) -> bool:
     return bool(roles) and sum(role is Role.GUARANTEED for role in roles.values()) <= 1
 
@@ -98,6 +109,8 @@ def _shared_gpu(reading: GpuReading, roles: Mapping[str, Role], users: Sequence[
     seen: dict[str, int] = {}
     for process in reading.processes or ():
         uid = pod_of.get(process.pid)
+        if uid not in roles and uid is not None and first is not None and _is_unseen(first):
+            uid = first  # by its cgroup the process has a uid that no pod of the list has yet
         if uid is not None and process.memory_bytes:
             seen[uid] = seen.get(uid, 0) + process.memory_bytes
     return SharedGpu(

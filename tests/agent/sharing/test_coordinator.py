@@ -285,6 +285,24 @@ def grant(name: str, resource: str, device: str) -> Grant:
             ("uid-b",),
             id="both",
         ),
+        pytest.param(
+            [grant("a", "coda.scheduler/gpu-0", f"{GPU}::2"), grant("unseen", "nvidia.com/gpu", GPU)],
+            "default/unseen",
+            ("uid-a",),
+            id="whole, to a pod that the list does not have yet",
+        ),
+        pytest.param(
+            [grant("a", "nvidia.com/gpu", GPU), grant("unseen", "coda.scheduler/gpu-0", f"{GPU}::0")],
+            "uid-a",
+            (),
+            id="a seat, to a pod that the list does not have yet",
+        ),
+        pytest.param(
+            [grant("a", "coda.scheduler/gpu-0", f"{GPU}::2"), grant("ended", "nvidia.com/gpu", GPU)],
+            None,
+            ("uid-a",),
+            id="whole, to a pod that has ended",
+        ),
     ],
 )
 def test_roles_follow_the_kubelets_grants(
@@ -293,8 +311,25 @@ def test_roles_follow_the_kubelets_grants(
     device = Gpu(uuid=GPU, index=0, minor=0, name="", pci_bus_id="", memory_bytes=GIB)
     reading = GpuReading(gpu=device, health=Health.READY, processes=(GpuProcess(pid=7, memory_bytes=5),))
     users = {GPU: [GpuUser(pid=7, pod_uid="uid-a")]}
-    (found,) = shared_gpus_from([reading], grants, [pod("a"), pod("b")], users)
+    pods = [pod("a"), pod("b"), replace(pod("ended"), ended=True)]
+    (found,) = shared_gpus_from([reading], grants, pods, users)
     assert (found.guaranteed, found.opportunistic, found.seen_bytes) == (guaranteed, opportunistic, {"uid-a": 5})
+
+
+def test_a_job_is_paced_beside_a_pod_that_the_list_does_not_have_yet(board: Board) -> None:
+    """After an outage the agent's watch comes back long after the kubelet's grants."""
+    device = Gpu(uuid=GPU, index=0, minor=0, name="", pci_bus_id="", memory_bytes=80 * GIB)
+    held = (GpuProcess(pid=7, memory_bytes=60 * GIB), GpuProcess(pid=8, memory_bytes=10 * GIB))
+    reading = GpuReading(gpu=device, health=Health.READY, processes=held)
+    users = {GPU: [GpuUser(pid=7, pod_uid="uid-unseen"), GpuUser(pid=8, pod_uid="uid-a")]}
+    grants = [grant("a", "coda.scheduler/gpu-0", f"{GPU}::2"), grant("unseen", "nvidia.com/gpu", GPU)]
+    board.gpus = shared_gpus_from([reading], grants, [pod("a")], users)
+    assert board.gpus[0].seen_bytes == {"default/unseen": 60 * GIB, "uid-a": 10 * GIB}
+    board.coordinator.join("a1", "uid-a")
+    orders = board.seconds(60, a1=steps(9, claim(10, floor=5)))
+    assert (orders["a1"].alone, orders["a1"].share) == (False, CONFIG.floor_share)
+    assert orders["a1"].device_bytes is not None
+    assert orders["a1"].device_bytes <= 20 * GIB
 
 
 def test_gpus_that_others_share_out_are_left_alone() -> None:
