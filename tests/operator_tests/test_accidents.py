@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from coda.errors import Outage
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import NODES, PODS, FakeCluster, clock
 from tests.operator_tests.operators import CONFIG, operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -78,6 +80,67 @@ async def test_a_few_nodes_that_go_away_are_lost_each_by_itself() -> None:
         for number in (1, 8):
             set_ready(api, f"n{number}", "Unknown")
         assert (await reaches(api, job, "Queued", attempt=2))["reason"] == "NodeLost"
+
+
+def cut(api: FakeCluster, only: str = "") -> None:
+    """The API server answers no request whose path begins with `only`, and ends every watch."""
+
+    def refuse(call: Call) -> None:
+        if call.path.startswith(only):
+            raise Outage("nobody answers")
+
+    api.before = refuse
+    api.restart()
+
+
+@pytest.mark.parametrize(("seen_s", "away_s"), [(5, 90), (55, 30)])
+async def test_a_node_is_not_lost_for_a_time_in_which_nobody_could_see_it_come_back(
+    seen_s: float, away_s: float
+) -> None:
+    """Its kubelet needs up to 10 s to say so when the API server is back."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = await runs(api)
+        set_ready(api, "n1", "Unknown")
+        await asyncio.sleep(seen_s)
+        cut(api)
+        await asyncio.sleep(away_s)
+        api.before = None
+        await asyncio.sleep(10)
+        set_ready(api, "n1", "True")
+        await asyncio.sleep(300)
+        assert await reaches(api, job, "Running", attempt=1)
+
+
+async def test_a_node_that_stays_away_after_an_outage_is_lost_then_and_cut_watches_put_that_not_off() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never) as rest, operator(api):
+        job = await runs(api)
+        rest.lost_nodes.add("n1")
+        set_ready(api, "n1", "Unknown")
+        await asyncio.sleep(5)
+        cut(api)
+        await asyncio.sleep(90)
+        api.before = None
+        back_s = clock()
+        for _ in range(4):
+            await asyncio.sleep(11)
+            api.restart()
+        assert (await reaches(api, job, "Queued", attempt=2))["reason"] == "NodeLost"
+        assert CONFIG.node_loss_s - 1 <= clock() - back_s <= CONFIG.node_loss_s + 5
+
+
+async def test_a_node_that_the_watch_has_not_shown_yet_is_not_given_up() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=8, exit_code=never) as rest, operator(api):
+        cut(api, only=NODES)
+        rest.first_node = 8
+        add_nodes(api, "True", "n8", "n9", allocatable={"nvidia.com/gpu": "8", "cpu": "48", "memory": "128Gi"})
+        job = await runs(api, onNodeLoss="Wait")
+        await asyncio.sleep(120)
+        api.before = None
+        await asyncio.sleep(120)
+        assert await reaches(api, job, "Running", attempt=1)
 
 
 async def test_a_job_may_wait_for_its_node_and_goes_on_when_it_is_back() -> None:

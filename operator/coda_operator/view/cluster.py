@@ -90,7 +90,7 @@ class ClusterView:
 
     async def run(self) -> None:
         """Watch pods and nodes until cancelled. Jobs come from kopf."""
-        await asyncio.gather(self.pods.run(), self.nodes.cache.run(), self._drop_unlisted_jobs_after_outages())
+        await asyncio.gather(self.pods.run(), self.nodes.run(), self._drop_unlisted_jobs_after_outages())
 
     async def synced(self) -> None:
         """Wait until pods and nodes are known."""

@@ -30,6 +30,9 @@ _DAEMONS_CPU_M: Final = 1000
 """Millicores of a node that ranks are not given by themselves: the pods of DaemonSets, the agent's among them, ask for
 some. Our choice: those of a usual cluster ask for 0.2 to 0.7 cores."""
 
+_BLINK_S: Final = 5.0
+"""A watch that is back within this time missed little: whatever cuts it often puts no loss off. Our choice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
@@ -64,16 +67,24 @@ class Nodes:
         self._brake_timer: asyncio.TimerHandle | None = None
         self._most_cores_by_gpus: dict[int, int] = {}
         self._part_by_gpus: dict[int, int] = {}
-        self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node)
+        self._broke = asyncio.Event()  # set while changes of nodes are not seen
+        self._back_s = 0.0  # when they were seen again after the last outage
+        self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node, on_break=self._broke.set)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await asyncio.gather(self.cache.run(), self._note_outages_of_the_watch())
 
     def unready_since_s(self, names: Iterable[str]) -> Mapping[str, float]:
         """Return the nodes among `names` that are not Ready or gone, with since when (by our clock).
 
-        Not before the brake was last released: until then, nobody could judge them."""
+        Not before the brake was last released, nor before changes are seen again after an outage: until then, nobody
+        could judge them."""
+        now_s = self._clock()
         for name in names:
             if name not in self._seen:
-                self._unready_since_s.setdefault(name, self._clock())
-        floor_s = self._brake.released_s
+                self._unready_since_s.setdefault(name, now_s)
+        floor_s = now_s if self._broke.is_set() else max(self._brake.released_s, self._back_s)
         return {name: max(floor_s, since) for name in names if (since := self._unready_since_s.get(name)) is not None}
 
     def given_up(self, names: Iterable[str]) -> frozenset[str]:
@@ -130,6 +141,20 @@ class Nodes:
     def memory_bytes(self, name: str) -> int:
         """Return the memory that a node may give to pods; 0 if it is not known."""
         return self._seen[name].memory_bytes if name in self._seen else 0
+
+    async def _note_outages_of_the_watch(self) -> None:
+        """No kubelet can say that it is back while the API server is away: its node gets its whole time afterwards."""
+        while True:
+            await self._broke.wait()
+            since_s = self._clock()
+            while not self.cache.in_touch.is_set():
+                await self.cache.in_touch.wait()
+            self._broke.clear()
+            now_s = self._clock()
+            if now_s - since_s >= _BLINK_S:
+                self._back_s = now_s
+            for name in [*self._unready_since_s]:
+                self._changed(name)
 
     def _on_node(self, old: Json | None, new: Json | None) -> None:
         name = key_of(new or old or {})
