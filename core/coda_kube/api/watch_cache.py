@@ -149,10 +149,6 @@ class WatchCache:
             self.put_again(item, listed_at=version)
         return version
 
-    def is_past(self, key: str) -> bool:
-        """True for an object that was dropped or forgotten lately."""
-        return key in self._gone and key not in self.by_key
-
     def forget_ends(self) -> None:
         """What was dropped or forgotten may come back in any version."""
         self._gone.clear()

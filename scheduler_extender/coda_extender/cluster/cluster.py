@@ -32,6 +32,8 @@ VIRTUAL_CLUSTERS: Final = f"/apis/{API_VERSION}/virtualclusters"
 ARRAY_QUOTAS: Final = f"/apis/{API_VERSION}/arrayquotas"
 NODE_PROFILES: Final = f"/apis/{API_VERSION}/nodeprofiles"
 
+_PAST_JOBS: Final = 10_000  # remembered at most; as many as the caches remember of late
+
 _JOBS_AT_ONCE: Final = 100  # our choice: one or two milliseconds; then filter calls are answered
 
 GATHER_S: Final = 0.04  # our choice: a waiting job does not notice it, and most changes are pods of others
@@ -68,6 +70,7 @@ class ExtenderCluster:
         self._endings = EndingGangs(self.state, clock, settle_s=settle_s)
         self._gather_s = gather_s
         self.on_job_changed: Callable[[JobId], None] = lambda _job: None
+        self._past_job_uids: dict[str, None] = {}  # of jobs that are gone or finished, oldest first
         self.stale_pending: set[JobId] = set()  # jobs that left the queue and still show why they waited
         self.jobs = WatchCache(
             client,
@@ -228,6 +231,7 @@ class ExtenderCluster:
         """The API server's data come from a backup: finished jobs and their ranks may run again."""
         self.guard.begin_again()
         self.jobs.forget_ends()
+        self._past_job_uids.clear()
 
     def _held_part_of_pod(self, pod: Json) -> Json | None:
         """An ended rank counts as bound until its job has finished; of any other ended pod nothing is needed."""
@@ -236,7 +240,13 @@ class ExtenderCluster:
         return metadata_only(pod) if key_of(pod) in self.state.pod_by_id else None
 
     def _is_past(self, ended: Pod) -> bool:
-        return ended.member is None or ended.cpu_job is not None or self.jobs.is_past(ended.member.job)
+        """By uid: a job that was submitted again under its name may not be seen yet when a rank of it ends."""
+        return ended.member is None or ended.cpu_job is not None or ended.member.job_uid in self._past_job_uids
+
+    def _note_past(self, uid: str) -> None:
+        self._past_job_uids[uid] = None
+        if len(self._past_job_uids) > _PAST_JOBS:
+            del self._past_job_uids[next(iter(self._past_job_uids))]
 
     def _forget_ended_pods(self, job: Json) -> None:
         for key in self.state.gang_pods.ended((id_of(job), job["metadata"]["uid"])):
@@ -248,8 +258,13 @@ class ExtenderCluster:
         job = id_of(new or old or {})
         self.guard.job_changed(job)
         self.on_job_changed(job)
+        if old is not None:
+            self._note_past(old["metadata"]["uid"])
         if new is not None and job not in self.state.job_json_by_id:
+            self._note_past(new["metadata"]["uid"])
             self._forget_ended_pods(new)
+        elif new is not None:  # one that failed for its template may be mended, and run
+            self._past_job_uids.pop(new["metadata"]["uid"], None)
         if new is not None and _shows_stale_pending(new):
             self.stale_pending.add(job)
             self._set_urgent()

@@ -10,7 +10,7 @@ import pytest
 
 from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.planner.snapshot_feed import SnapshotFeed
-from coda_kube.objects.names import ANNOTATION_PLAN, ANNOTATION_PLANNED
+from coda_kube.objects.names import ANNOTATION_PLAN, ANNOTATION_PLANNED, LABEL_JOB_UID
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, PODS, Item, job_json, node_json, placement, pod_json, rank_json
 from tests.extender.replicas import replica, state_of, status
@@ -37,12 +37,14 @@ class Cluster:
         guard = self.caches.guard
         self.feed = SnapshotFeed(self.caches.state, guard.in_flight, self.caches.held_back)
         self.version = 0
+        self.uid = ""  # of the next jobs and their ranks; empty: by the name
         self.caches.state.on_node(None, node_json("n1", gpus=1 << 20))
 
     def set_job(self, name: str, phase: str) -> None:
         self.version += 1
         item = job_json(name, replicas=RANKS, phase=phase, placement=placement(*["n1"] * RANKS))
         item["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 2000}
+        item["metadata"]["uid"] = self.uid or item["metadata"]["uid"]
         item["spec"]["template"] = {"spec": {"containers": [{"name": f"c{number}"} for number in range(20)]}}
         self.caches.jobs.put(versioned(item, self.version))
 
@@ -51,6 +53,9 @@ class Cluster:
             self.version += 1
             pod = rank_json(name, rank, "n1", node="n1")
             pod["status"]["phase"] = phase
+            if self.uid:
+                pod["metadata"]["uid"] = f"{self.uid}-{rank}"
+                pod["metadata"]["labels"][LABEL_JOB_UID] = pod["metadata"]["ownerReferences"][0]["uid"] = self.uid
             self.caches.pods.put(versioned(pod, self.version))
 
     def set_pod(self, pod: Item, phase: str, *, deleted: bool = False) -> None:
@@ -133,6 +138,36 @@ def test_of_a_pod_that_ends_while_it_is_deleted_nothing_is_kept(pod: Item) -> No
 def test_ranks_that_ended_count_as_bound_while_their_job_lives() -> None:
     cluster = Cluster()
     cluster.set_job("gang", "Launched")
+    cluster.set_pods("gang", "Succeeded")
+    known = cluster.caches.state.job(next(iter(cluster.caches.state.job_json_by_id)))
+    assert known is not None
+    assert known.bound == frozenset(range(RANKS))
+
+
+@pytest.mark.parametrize("ended", ["finished", "deleted"])
+def test_a_rank_that_ends_before_its_job_is_seen_is_kept_beside_an_older_job_of_that_name(ended: str) -> None:
+    """Else the room of that rank is withheld until the job ends: nothing says any more that it holds none."""
+    cluster = Cluster()
+    cluster.uid = "old"
+    cluster.set_job("gang", "Running")
+    if ended == "finished":
+        cluster.set_job("gang", "Succeeded")
+    else:
+        cluster.caches.jobs.drop(cluster.caches.jobs.by_key["default/gang"])
+    cluster.set_pods("gang", "Succeeded")
+    assert not cluster.caches.state.pod_by_id
+    cluster.uid = "new"
+    cluster.set_pods("gang", "Succeeded")
+    cluster.set_job("gang", "Running")
+    known = cluster.caches.state.job(next(iter(cluster.caches.state.job_json_by_id)))
+    assert known is not None
+    assert known.bound == frozenset(range(RANKS))
+
+
+def test_ranks_of_a_job_that_runs_after_its_template_was_mended_count_as_bound() -> None:
+    cluster = Cluster()
+    cluster.set_job("gang", "Failed")
+    cluster.set_job("gang", "Running")
     cluster.set_pods("gang", "Succeeded")
     known = cluster.caches.state.job(next(iter(cluster.caches.state.job_json_by_id)))
     assert known is not None
