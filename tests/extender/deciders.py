@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from coda.model.decision import Start
+from coda.model.decision import Grant, Start
 from coda.policy import PolicyConfig
 from coda_extender.planner_process import Message
 from coda_extender.planner_process.answering import Answering
@@ -22,11 +22,11 @@ def through_bytes(message: Message) -> Message:
 
 
 class InProcess:
-    """Answers as a planner process does. `before_start` is called once, between the first start and its answer."""
+    """Answers as a planner process does. `meanwhile` is called once, before the first answer with a start or grant."""
 
-    def __init__(self, config: PolicyConfig, before_start: Callable[[], None] | None = None) -> None:
+    def __init__(self, config: PolicyConfig, meanwhile: Callable[[], None] | None = None) -> None:
         self._answering = Answering()
-        self._before_start = before_start
+        self._meanwhile = meanwhile
         assert not [*self._answering.take(Setup(config))]
         self.pid = os.getpid()
 
@@ -34,10 +34,10 @@ class InProcess:
         for message in question:
             for answer in self._answering.take(through_bytes(message)):
                 await asyncio.sleep(0)
-                is_start = isinstance(answer, Orders) and any(isinstance(item, Start) for item in answer.items)
-                if is_start and self._before_start is not None:
-                    self._before_start()
-                    self._before_start = None
+                items = answer.items if isinstance(answer, Orders) else ()
+                if self._meanwhile is not None and any(isinstance(item, Start | Grant) for item in items):
+                    self._meanwhile()
+                    self._meanwhile = None
                 if isinstance(answer, Failure):
                     raise ProcessFailed("error", answer.text)
                 yield through_bytes(answer)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Placement, Resources
 from coda.model.job import WriteTrouble
-from coda.model.live_placement import is_waiting, open_wish
+from coda.model.live_placement import growth_by_node, is_waiting, open_wish
 from coda.placements import awaits_decision
 from coda.placements.lingering_use import SETTLE_S
 from coda.placements.review import fits_at_once
@@ -149,10 +149,20 @@ class ExtenderCluster:
     def fits_at_once(self, job: Job, nodes: Sequence[str]) -> bool:
         """True if the ranks of a waiting job may start on these nodes now, beside everything that is known."""
         names = set(nodes)
-        free, held_back = self.guard.free_beside_all(names), self.held_back()
-        free_by_node = {name: amount - held_back.get(name, NOTHING) for name, amount in free.items()}
         node_by_name = {name: node for name in names if (node := self.state.node(name)) is not None}
-        return fits_at_once(job, nodes, node_by_name, free_by_node)
+        return fits_at_once(job, nodes, node_by_name, self._free_by_node(names))
+
+    def may_grow(self, job_id: JobId, cores: int) -> bool:
+        """True if each rank of a running job may have so many cores now, beside everything that is known."""
+        job = self.state.job(job_id)
+        growth = growth_by_node(job, cores) if job is not None else {}
+        free_by_node = self._free_by_node(growth.keys()) if growth else {}
+        return all(cpu_m <= free_by_node.get(name, NOTHING).cpu_m for name, cpu_m in growth.items())
+
+    def _free_by_node(self, names: Collection[str]) -> dict[str, Resources]:
+        """What is free on these nodes beside everything that is known; a node is absent if that is not known now."""
+        free, held_back = self.guard.free_beside_all(names), self.held_back()
+        return {name: amount - held_back.get(name, NOTHING) for name, amount in free.items()}
 
     def next_expiry_in_s(self) -> float | None:
         """How long until time alone frees something in flight or held back; None where nothing is."""

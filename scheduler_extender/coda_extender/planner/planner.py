@@ -108,7 +108,7 @@ class Planner:
             settle_limit_s=config.settle_limit_s,
             fits_at_once=cluster.fits_at_once,
         )
-        self._orders = PlacementOrders(writer, metrics, config.policy)
+        self._orders = PlacementOrders(writer, metrics, config.policy, may_grow=cluster.may_grow)
         self._pods = PodWriter(
             client,
             cluster,
@@ -323,7 +323,8 @@ class Planner:
         if result.wake_s is not None:
             moments_s.append(now_s + max(0.0, result.wake_s - self._now_s()) + 0.001)
         expiry_in_s = self._cluster.next_expiry_in_s()
-        if expiry_in_s is not None and (self._placements.give_up_times_s() or result.leaves_jobs_waiting):
+        leaves_waiting = result.leaves_jobs_waiting or bool(result.decision.grants)  # a grant may be held back
+        if expiry_in_s is not None and (self._placements.give_up_times_s() or leaves_waiting):
             moments_s.append(now_s + expiry_in_s + 0.001)
         if (admitted_s := self._left_out.next_s()) is not None:
             moments_s.append(admitted_s)

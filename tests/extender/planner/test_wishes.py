@@ -10,12 +10,25 @@ import pytest
 from coda.allocator import Tuning, TuningPhase
 from coda.errors import Outage
 from coda.model.job import Wish
+from coda.policy import PolicyConfig
 from coda_extender.settings import read_settings
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.tuning_status import tuning_json
+from tests.extender.deciders import InProcess
 from tests.extender.fake_api import Call, FakeApi
-from tests.extender.objects import JOBS, NODES, PODS, Item, job_json, node_json, placement, pod_json, rank_json
-from tests.extender.replicas import placement_of, replica, state_of, status
+from tests.extender.objects import (
+    JOBS,
+    NODES,
+    PODS,
+    Item,
+    given_up,
+    job_json,
+    node_json,
+    placement,
+    pod_json,
+    rank_json,
+)
+from tests.extender.replicas import Replica, placement_of, replica, state_of, status
 
 
 @pytest.fixture
@@ -95,6 +108,27 @@ async def test_granted_growth_is_withheld_from_jobs_and_foreign_pods(api: FakeAp
         api.set(JOBS, job_json("waiting"))
         await api.until(lambda: status(api, "waiting").get("pending", {}).get("code") == "InsufficientCPU")
         assert one.ask(pod_json("foreign", cpu="1"), ["n1"]).passed == []
+
+
+async def test_a_pod_that_passed_its_filter_as_the_planner_thought_keeps_a_grant_back(api: FakeApi) -> None:
+    """Both would not fit: the wish stays open until the pod has landed elsewhere, or nowhere."""
+    api.set(NODES, node_json("n1", cpu=12))
+    set_running(api, "gang", "n1")
+    foreign, ones, passed = api.set(PODS, pod_json("foreign", cpu="1")), list[Replica](), list[str]()
+
+    async def start() -> InProcess:
+        return InProcess(PolicyConfig(), lambda: passed.extend(ones[0].ask(foreign, ["n1"]).passed))
+
+    async with replica(api, start=start, takeover_limit_s=0.0) as one:
+        ones.append(one)
+        await api.until(one.planner.leads)
+        wish(api, "gang", 12)
+        await api.until(lambda: passed == ["n1"])
+        api.set(JOBS, job_json("sign", replicas=9))
+        await api.until(lambda: "pending" in status(api, "sign"))  # a cycle has gone by
+        assert placements_written(api, "gang") == []
+        api.change(f"{PODS}/foreign", lambda item: item.update(status=given_up()))
+        await api.until(lambda: grant_of(api, "gang").get("coresPerReplica") == 12)
 
 
 async def test_what_a_shrink_frees_is_taken_once_the_kubelet_reports_it(api: FakeApi) -> None:
