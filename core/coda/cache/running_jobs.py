@@ -12,7 +12,7 @@ from operator import itemgetter
 from coda.cache.usage import Usage
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
-from coda.policy.arrays import RUNNING
+from coda.policy.arrays import can_stop
 from coda.policy.preemption_rules import PreemptionRule, lost_work
 from coda.tenants import TenantLedger
 from coda.tenants.fair_share import Takings
@@ -153,7 +153,7 @@ class RunningJobs:
 
 
 def _can_stop(job: Job) -> bool:
-    return job.resumable and job.phase in RUNNING and not job.unwritable and live_placement(job) is not None
+    return job.resumable and can_stop(job) and live_placement(job) is not None
 
 
 _standing = itemgetter(0, 1)

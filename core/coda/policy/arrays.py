@@ -18,7 +18,7 @@ from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node
 
 RUNNING: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
-"""Phases in which a job can be stopped for another, unless one of its pods is not bound yet."""
+"""Phases in which a job can be stopped for another; see `can_stop`."""
 
 
 class Array(Enum):
@@ -64,6 +64,15 @@ def reserved_cpu_m(size: Resources, cores_per_gpu: float) -> int:
     return min(size.cpu_m, int(cores_per_gpu * size.gpus) * 1000)
 
 
+def can_stop(job: Job) -> bool:
+    """True if a job with a live placement can be told to stop, or to give cores back: each of its pods is seen bound.
+
+    Pods are seen later than their job. Of a pod that is not seen nobody knows that it leaves: its capacity would count
+    as free from the order on, until the pod is seen there, and then another job would be stopped."""
+    is_running = job.phase is Phase.RUNNING or job.phase in RUNNING
+    return is_running and not job.unwritable and len(job.bound) >= job.replicas
+
+
 class Held(NamedTuple):
     """What one job holds of one node; made by `held_by`."""
 
@@ -88,8 +97,7 @@ def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf,
     A gang that is partly on its own nodes cannot be moved: that would free capacity where nobody needs it. Nor is a
     guest that does not resume: what it has done would be lost for another job's sake."""
     placement, request = job.placement, job.request
-    is_running = job.phase is Phase.RUNNING or job.phase in RUNNING
-    may_stop = placement is not None and not job.unbound and not job.unwritable and is_running
+    may_stop = placement is not None and can_stop(job)
     return Held(
         job,
         request if ranks == 1 else request * ranks,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from coda.model.job import TAKEN_BACK, Job, JobId, Phase
 from coda.model.live_placement import is_resizing, live_placement, open_wish
 from coda.model.resources import Resources
+from coda.policy.arrays import can_stop
 
 _CORE_M: Final = 1000
 
@@ -34,7 +35,7 @@ def spare_cores(job: Job, own: int) -> int:
 
     None unless its cores are Coda's to choose. None while something else is decided about them: a wish that is open, or
     a change that is under way. None after the last order to give back failed: a new grant shows that changes work."""
-    if not job.tunable or job.phase is not Phase.RUNNING or job.unbound or job.unwritable is not None:
+    if not job.tunable or job.phase is not Phase.RUNNING or not can_stop(job):
         return 0
     if live_placement(job) is None or is_resizing(job) or open_wish(job) is not None or could_not_return(job):
         return 0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
-from coda.policy.arrays import RUNNING
+from coda.policy.arrays import can_stop
 from coda.policy.config import FairShareConfig
 from coda.tenants.ledger import TenantLedger
 
@@ -103,7 +103,7 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
     later: list[tuple[float, str, Job, tuple[str, ...]]] = []
     for job, nodes in holders:
         placement = live_placement(job)
-        if not job.request.gpus or placement is None or job.phase not in RUNNING or job.unwritable or job.unbound:
+        if not job.request.gpus or placement is None or not can_stop(job):
             continue
         if config.only_resumable and not job.resumable:
             continue

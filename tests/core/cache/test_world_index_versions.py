@@ -60,7 +60,20 @@ def with_another_save(data: st.DataObject, one: Job) -> Job:
     return replace(one, resumable=True, saved_s=data.draw(st.sampled_from((0.0, NOW_S - 50.0, NOW_S, inf))))
 
 
-CHANGES = (with_wish, with_other_cores, with_other_times, with_other_phase, with_other_placement, with_another_save)
+def with_other_pods(data: st.DataObject, one: Job) -> Job:
+    """Only some of its pods are seen; what they use stays as it is."""
+    return replace(one, bound=data.draw(st.frozensets(st.integers(0, one.replicas - 1))), unbound={})
+
+
+CHANGES = (
+    with_wish,
+    with_other_cores,
+    with_other_times,
+    with_other_phase,
+    with_other_placement,
+    with_another_save,
+    with_other_pods,
+)
 
 
 def changed(data: st.DataObject, now: World, plan: Decision, config: PolicyConfig) -> World:

@@ -11,13 +11,12 @@ from coda.model.live_placement import live_placement
 from coda.model.resources import NOTHING, Resources
 from coda.model.seats import is_sharer, request_of_rank, sharers_of
 from coda.model.world import World
-from coda.policy.arrays import RUNNING
+from coda.policy.arrays import can_stop
 
 
 def may_stop(job: Job) -> bool:
     """True if the opportunistic job can be ordered to stop now, and holds something."""
-    is_whole = job.phase in RUNNING and not job.unbound and not job.unwritable
-    return is_whole and is_sharer(job) and live_placement(job) is not None
+    return can_stop(job) and is_sharer(job) and live_placement(job) is not None
 
 
 def held_by_pods(job: Job) -> dict[str, Resources]:

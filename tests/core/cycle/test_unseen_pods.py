@@ -1,0 +1,76 @@
+"""Jobs and pods are watched apart: nobody is stopped for pods that are not seen yet, or seen too long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.cache import PlannerCache
+from coda.cycle import decide
+from coda.cycle.seats.sharers import may_stop
+from coda.model import Decision, Job
+from coda.model.world import VirtualCluster
+from coda.policy import ArraysConfig, PolicyConfig
+from coda.policy.config import FairShareConfig
+from coda.policy.core_loans import spare_cores
+from coda.promises import PromiseBook
+from tests.builders import job, node, opportunistic, running, seated, world
+
+NOW_S = 10_000.0
+CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
+SRTF = PolicyConfig(policy="srtf", levels=())
+OWNERS = PolicyConfig(policy="coda", fair_share=FairShareConfig(min_runtime_s=0))
+PROMISES = PolicyConfig(levels=(), promise_patience_s=1.0, promise_price=0.0)
+TENANTS = (VirtualCluster(name="lab", gpus=8), VirtualCluster(name="firm", gpus=8))
+
+
+def half_seen(one: Job) -> Job:
+    """The running job, of whose pods only the first is seen."""
+    return replace(one, bound=frozenset(range(one.replicas - 1)))
+
+
+def stopped(plan: Decision) -> list[str]:
+    return [stop.job for stop in plan.stops]
+
+
+def borrowing(one: Job) -> Job:
+    assert one.placement is not None
+    return replace(one, placement=replace(one.placement, borrows=True))
+
+
+BORROWER = running(job("held", replicas=2, gpus=0, cores=24), "n1", "n2")
+LONG = replace(running(job("held", replicas=2, gpus=8, resumable=True), "n1", "n2"), remaining_s=900.0, as_of_s=NOW_S)
+LENT = running(job("held", replicas=2, gpus=8, virtual_cluster="lab"), "n1", "n2")
+SMALL = running(job("held", replicas=2, gpus=1, resumable=True), "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("config", "held", "waiting"),
+    [
+        pytest.param(CODA, SMALL, job("large", gpus=8), id="a guest of the large jobs' nodes"),
+        pytest.param(CODA, borrowing(BORROWER), job("new", gpus=8, cores=30), id="a CPU job on borrowed cores"),
+        pytest.param(SRTF, LONG, replace(job("new", gpus=8), remaining_s=5.0), id="a job that goes later"),
+        pytest.param(OWNERS, LENT, job("own", gpus=8, virtual_cluster="firm"), id="a gang on lent GPUs"),
+        pytest.param(PROMISES, SMALL, job("promised", gpus=8), id="a small job, for one that was promised a start"),
+    ],
+)
+def test_a_gang_is_stopped_only_once_all_its_pods_are_seen_bound(config: PolicyConfig, held: Job, waiting: Job) -> None:
+    """Before, what its unseen ranks have would count as free from the order on."""
+    nodes = (node("n1"), node("n2"), *(node(f"small-{number}", gpus=4) for number in range(4)))
+    cache, book = PlannerCache(), PromiseBook()
+    for seen, expected in ((half_seen(held), []), (held, [held.id]), (half_seen(held), [])):
+        now = world(nodes, [seen, waiting], virtual_clusters=TENANTS if config is OWNERS else ())
+        assert stopped(decide(now, config, NOW_S, cache, book=book)) == expected
+
+
+def test_an_opportunistic_job_and_lent_cores_are_told_to_go_once_all_pods_are_seen_bound() -> None:
+    seats = seated(opportunistic(job("seats", replicas=2)), ("n1", 0), ("n2", 0))
+    assert [may_stop(half_seen(seats)), may_stop(seats)] == [False, True]
+    tuned = replace(running(job("tuned", replicas=2, cores=9), "n1", "n2"), tunable=True)
+    assert [spare_cores(half_seen(tuned), 4), spare_cores(tuned, 4)] == [0, 5]
+
+
+def test_a_rank_that_has_ended_was_seen() -> None:
+    seats = seated(opportunistic(job("seats", replicas=2)), ("n1", 0), ("n2", 0))
+    assert may_stop(replace(seats, gone=frozenset({1})))
