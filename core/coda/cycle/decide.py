@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from coda.cache.quotas import QuotaLedger
@@ -13,6 +13,7 @@ from coda.cycle.starts import CycleStarts
 from coda.cycle.wait_reasons import refusals_of
 from coda.model.capacity import after_stops
 from coda.model.decision import Decision
+from coda.model.job import JobId, Phase
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
@@ -107,8 +108,9 @@ def decide_around(
 ) -> Decision:
     """Like `decide`, but `held_back` per node must not be used yet: it is free in a moment.
 
-    A job is stopped, or gives cores back, only if it would even with that capacity. Cost: a second decision, if the
-    first one does that to a job. Source: our choice."""
+    A job is stopped, or gives cores back, only if it would even with that capacity, and without the old pods of the
+    job that it does so for: these have gone, and the watch of pods is late. Cost: a second decision, if the first one
+    does that to a job and any capacity is free in a moment. Source: our choice."""
     decision = decide(
         replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world,
         config,
@@ -116,14 +118,33 @@ def decide_around(
         cache,
         book=book,
     )
-    if not held_back or not (decision.stops or decision.returns):
+    takers = {order.by for order in (*decision.stops, *decision.returns)}
+    soon = _without_old_pods(world, takers) if takers else world
+    if not takers or (not held_back and soon is world):
         return decision
-    free = decide(world, config, now_s, cache, book=book)
+    free = decide(soon, config, now_s, cache, book=book)
     return replace(
         decision,
         stops=tuple(stop for stop in decision.stops if stop in free.stops),
         returns=tuple(grant for grant in decision.returns if grant in free.returns),
     )
+
+
+def _without_old_pods(world: World, takers: Set[JobId | None]) -> World:
+    """Return the world without the pods that these waiting jobs still have of earlier attempts, if there are any.
+
+    A job waits again once its pods are gone. Those on a node that takes no pods may be seen for long: it may be lost.
+    O(jobs), and O(nodes) if there are any."""
+    old = [(job, job.ending) for job in world.jobs if job.ending and job.phase is Phase.QUEUED and job.id in takers]
+    if not old:
+        return world
+    used, open_nodes = dict(world.used), {node.name for node in world.nodes if node.schedulable}
+    for job, nodes in old:
+        for node in nodes:
+            kept = used.get(node, NOTHING)
+            if node in open_nodes and job.request.fits_in(kept - world.leaving.get(node, NOTHING)):
+                used[node] = kept - job.request
+    return replace(world, used=used)
 
 
 def _with(held_back: Mapping[str, Resources], in_flight: Mapping[str, Resources]) -> dict[str, Resources]:

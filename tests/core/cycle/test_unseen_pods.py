@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coda.cache import PlannerCache
-from coda.cycle import decide
+from coda.cycle import decide, decide_around
 from coda.cycle.seats.sharers import may_stop
 from coda.model import Decision, Job
 from coda.model.world import VirtualCluster
@@ -74,3 +74,31 @@ def test_an_opportunistic_job_and_lent_cores_are_told_to_go_once_all_pods_are_se
 def test_a_rank_that_has_ended_was_seen() -> None:
     seats = seated(opportunistic(job("seats", replicas=2)), ("n1", 0), ("n2", 0))
     assert may_stop(replace(seats, gone=frozenset({1})))
+
+
+@pytest.mark.parametrize(
+    ("node_is_open", "expected"),
+    [
+        pytest.param(True, [], id="its old pod is seen for a moment longer"),
+        pytest.param(False, ["team/guest"], id="it may be seen for long where the node takes no pods"),
+    ],
+)
+def test_a_job_that_waits_again_stops_nobody_where_its_old_pods_were(node_is_open: bool, expected: list[str]) -> None:
+    """The operator saw n1's pod gone. The guest on n2 could go on elsewhere, and leave n2 to the job."""
+    nodes = (node("n1", schedulable=node_is_open), node("n2"), *(node(f"small-{n}", gpus=4) for n in range(4)))
+    again = replace(job("again", gpus=8, attempt=2), ending=("n1",))
+    guest = running(job("guest", gpus=2, resumable=True), "n2")
+    now = world(nodes, [guest, again], foreign={"n1": again.request})
+    plan = decide_around({}, now, CODA, NOW_S, book=PromiseBook())
+    assert (stopped(plan), plan.starts) == (expected, ())
+    gone = world(nodes, [guest, replace(again, ending=())])
+    assert bool(decide_around({}, gone, CODA, NOW_S).starts) == node_is_open
+
+
+def test_old_pods_of_another_job_spare_nobody() -> None:
+    """What they leave goes to that other job: it waits as well, and comes first."""
+    nodes = (node("n1"), node("n2"), *(node(f"small-{n}", gpus=4) for n in range(4)))
+    other = replace(job("other", gpus=8, attempt=2), ending=("n1",), not_before_s=NOW_S + 1.0)
+    guest = running(job("guest", gpus=2, resumable=True), "n2")
+    now = world(nodes, [guest, other, job("new", gpus=8)], foreign={"n1": other.request})
+    assert stopped(decide_around({}, now, CODA, NOW_S)) == [guest.id]
