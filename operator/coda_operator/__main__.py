@@ -155,6 +155,7 @@ async def _term(
     """Do `works` while the Lease is held, until cancelled. Afterwards no job is known: the next term lists them."""
     await cluster.synced()
     log.info("leading")
+    cluster.listing.set()  # until kopf has told of every job
     queue.start()
     liveness.set_term(works=True)
     tasks = {asyncio.create_task(work) for work in works()}

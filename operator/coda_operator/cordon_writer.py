@@ -63,10 +63,12 @@ class Cordons:
             self._show(0)  # the next leader's word counts
 
     async def check(self) -> None:
-        """Decide once; not while jobs are listed again, for not all are known. Costs no request if nothing changes."""
-        if self._cluster.listing.is_set():
-            return
+        """Decide once; not before every job and every agent's word is known, nor while jobs are listed again.
+
+        Costs no request if nothing changes."""
         nodes, agents, failed = self._cluster.nodes, self._cluster.agents, self._cluster.failed_jobs.on_nodes
+        if self._cluster.listing.is_set() or not agents.cache.synced.is_set():
+            return
         evidence = NodeEvidence(
             failures=failed.all(),
             xids=agents.xids(),

@@ -72,7 +72,7 @@ async def test_a_node_that_four_users_name_is_avoided_by_all_who_wait_until_it_i
     api = FakeCluster()
     api.log_of = lambda pod: ECC if pod.endswith("-1-1") else b""
     fails = {"exit_code": lambda attempt, rank: (1 if rank == 1 else None) if attempt == 1 else 0}
-    async with rest_of_cluster(api, nodes=12, **fails) as rest, operator(api) as running:
+    async with rest_of_cluster(api, nodes=12, **fails) as rest, operator(api) as running, agents_heard(running):
         cluster = running.cluster
         cordons = cordons_of(api, cluster)
         for number, user in enumerate(USERS):
@@ -172,6 +172,23 @@ async def test_where_the_agent_watches_and_saw_nothing_four_liars_change_nothing
         assert running.cluster.suspicion.cordons == {}
 
 
+async def test_nothing_is_judged_before_the_agents_are_heard() -> None:
+    """Logs about the hardware prove nothing where an agent watches, and nobody knows yet which nodes have one."""
+    api = FakeCluster()
+    api.log_of = lambda pod: ECC if pod.endswith("-1-1") else b""
+    fails = {"exit_code": lambda attempt, rank: (1 if rank == 1 else None) if attempt == 1 else 0}
+    async with rest_of_cluster(api, nodes=12, **fails), operator(api) as running:
+        write_profile(api, "n1")
+        for user in USERS:
+            await reaches(api, submitted(api, f"of-{user}", user), "Succeeded", attempt=2)
+        cordons = cordons_of(api, running.cluster)
+        await cordons.check()
+        assert running.cluster.suspicion.cordons == {}
+        async with agents_heard(running):
+            await cordons.check()
+            assert running.cluster.suspicion.cordons == {}
+
+
 async def test_an_agent_speaks_only_for_pods_of_its_own_node() -> None:
     api = FakeCluster()
     fails = {"exit_code": lambda attempt, rank: (1 if rank == 1 else None) if attempt == 1 else 0}
@@ -244,7 +261,7 @@ async def test_time_ends_it_and_a_new_leader_decides_the_same() -> None:
         async with operator(api):
             for user in USERS:
                 await reaches(api, submitted(api, f"of-{user}", user), "Succeeded", attempt=2)
-        async with operator(api) as running:
+        async with operator(api) as running, agents_heard(running):
             await api.until(lambda: len([*running.cluster.failed_jobs.on_nodes.all()]) == 4, timeout_s=30)
             cordons = cordons_of(api, running.cluster)
             await cordons.check()

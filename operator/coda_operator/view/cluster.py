@@ -69,7 +69,8 @@ class ClusterView:
         self._unheard_since_s: float | None = None
         self._deadlines = Deadlines()
         self._unbound = UnboundPods(clock)
-        self.listing = asyncio.Event()
+        self.listing = asyncio.Event()  # set while kopf lists jobs: not all are known
+        self._listed_s = 0.0  # when it last told of a job of a list
         self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
         self.learned_cores = LearnedCores()
         self.failed_jobs = FailedJobs()
@@ -110,8 +111,10 @@ class ClusterView:
             if known is None or _uid(known) == _uid(job):
                 self.jobs.drop(job)
             return
-        if event is None and known is not None:
-            self.listing.set()
+        if event is None:
+            self._listed_s = self._clock()
+            if known is not None:
+                self.listing.set()
         self.jobs.put(job)
 
     def put_written(self, job: Json) -> None:
@@ -209,8 +212,7 @@ class ClusterView:
         known = self.pods.newest
         listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         version = self.pods.put_list(listing, known)
-        present = {key_of(pod) for pod in listing["items"]}
-        for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - present:
+        for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - {key_of(pod) for pod in listing["items"]}:
             self._drop_older(self.pods, self.pods.by_key[key], version)
 
     async def read_job_again(self, key: str) -> None:
@@ -234,6 +236,8 @@ class ClusterView:
         while True:
             await self.listing.wait()
             await asyncio.sleep(LISTING_S)
+            while (left_s := self._listed_s + LISTING_S - self._clock()) > 0.001:
+                await asyncio.sleep(left_s)
             self.listing.clear()
             try:
                 await self._drop_unlisted_jobs()
@@ -345,11 +349,8 @@ class ClusterView:
             return
         if pod_now is None:
             self._unbound.see(job_uid, None, pod)
-        is_same = pod_now is not None and (pod_now.uid, pod_now.attempt, pod_now.rank) == (
-            pod.uid,
-            pod.attempt,
-            pod.rank,
-        )
+        was = pod.uid, pod.attempt, pod.rank
+        is_same = pod_now is not None and (pod_now.uid, pod_now.attempt, pod_now.rank) == was
         if not is_same and self._is_under_way(job_uid) and pod.owned and pod.named:
             succeeded = pod.state is PodState.SUCCEEDED
             note_gone(self._succeeded_by_job_uid if succeeded else self._vanished_by_job_uid, job_uid, pod)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,8 +13,11 @@ import pytest
 from coda.errors import Outage
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOB_UID, LABEL_RANK
+from coda_operator.__main__ import _term
+from coda_operator.liveness import Liveness
 from coda_operator.view.cluster import LISTING_S, ClusterView
 from coda_operator.view.job_record import record_from_json
+from coda_operator.work_queue import WorkQueue
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import JOBS, NODES, PODS, FakeCluster, clock
 
@@ -99,6 +102,35 @@ async def test_jobs_that_went_while_kopf_could_not_watch_are_dropped_after_its_n
         await asyncio.sleep(LISTING_S + 1)
         assert sorted(cluster.jobs.by_key) == ["default/came", "default/stays"]
         assert "default/went" in woken
+
+
+async def test_a_list_lasts_until_kopf_has_told_of_no_job_for_a_moment() -> None:
+    api = FakeCluster()
+    async with watched(api) as (cluster, _):
+        cluster.listing.set()  # a term begins
+        for number in range(8):
+            await asyncio.sleep(LISTING_S / 2)
+            assert cluster.listing.is_set()
+            cluster.apply_job_event(None, api.item(api.submit(f"job-{number}")))
+        await asyncio.sleep(LISTING_S + 1)
+        assert not cluster.listing.is_set()
+
+
+async def test_a_term_begins_with_a_list_of_the_jobs() -> None:
+    api = FakeCluster()
+    async with watched(api) as (cluster, woken):
+
+        async def reconcile(key: str) -> float | None:
+            woken.append(key)
+            return None
+
+        def works() -> Iterable[Coroutine[Any, Any, None]]:
+            assert cluster.listing.is_set()
+            return (asyncio.sleep(0),)
+
+        queue = WorkQueue(reconcile, clock=clock)
+        liveness = Liveness(lambda: True, queue.is_busy, lambda: 0, lambda: None, clock=clock)
+        await _term(cluster, queue, works, liveness)
 
 
 async def test_a_first_listing_costs_no_second_one() -> None:
