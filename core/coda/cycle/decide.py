@@ -118,7 +118,7 @@ def decide_around(
         cache,
         book=book,
     )
-    takers = {order.by for order in (*decision.stops, *decision.returns)}
+    takers = {stop.by for stop in decision.stops} | {order.by for order in decision.returns}
     soon = _without_old_pods(world, takers) if takers else world
     if not takers or (not held_back and soon is world):
         return decision
