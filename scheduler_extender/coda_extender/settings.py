@@ -15,6 +15,7 @@ from coda.policy import DEFAULT, ArraysConfig, Level, PolicyConfig, policy_of, w
 from coda.policy.config import FairShareConfig, ReclaimConfig
 from coda.policy.priorities import HIGHEST_OF_USERS, PriorityRule
 from coda_extender.cluster.cluster import GATHER_S
+from coda_kube.api.watch_cache import IDLE_TIMEOUT_S
 from coda_kube.objects.names import SCHEDULER
 from coda_kube.settings import ReplicaSettings, settings_from_environment
 
@@ -143,8 +144,9 @@ class Settings(ReplicaSettings):
     """How long a committed placement waits for foreign pods in flight before it is dropped and decided again.
     Default: the time of several binds; a pod that waits longer (for example for a volume) may wait for minutes."""
 
-    in_flight_limit_s: float = Field(default=30.0, gt=0)
-    """A foreign pod that passed the filter, with no news since, no longer counts as in flight after this time."""
+    in_flight_limit_s: float = Field(default=45.0, ge=IDLE_TIMEOUT_S + 5.0)
+    """A foreign pod that passed the filter, with no news since, no longer counts as in flight after this time.
+    It outlasts the 35 s after which a watch that died in silence is noticed: the pod may be bound unseen."""
 
     takeover_limit_s: float = Field(default=2.0, ge=0)
     """How long unbound pods of `scheduler_names` count as in flight on every node after a fail-over, unless they were

@@ -4,6 +4,7 @@ from coda.errors import InvalidInput
 from coda.model.job import LocalityStep
 from coda.policy import Level
 from coda_extender.settings import read_settings
+from coda_kube.api.watch_cache import IDLE_TIMEOUT_S
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +20,11 @@ def test_defaults_need_nothing() -> None:
     assert (settings.port, settings.scheduler_names, settings.body_limit_bytes) == (8888, ("coda",), 3145728)
     assert settings.policy().levels[0] == Level("rack", "topology.coda.scheduler/rack")
     assert settings.lease_times().duration_s == 10.0
+
+
+def test_a_pod_is_in_flight_for_longer_than_a_dead_watch_goes_unnoticed() -> None:
+    """Its bind may be unseen until then; afterwards nothing is decided before it is."""
+    assert read_settings().in_flight_limit_s > IDLE_TIMEOUT_S
 
 
 def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +51,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CODA_TOPOLOGY_LEVELS", "rack=a,rack=b", "different names"),
         ("CODA_LEASE_RENEW_DEADLINE_S", "11", "renew deadline < duration"),
         ("CODA_BIND_DEADLINE_S", "0", "CODA_BIND_DEADLINE_S"),
+        ("CODA_IN_FLIGHT_LIMIT_S", "39", "CODA_IN_FLIGHT_LIMIT_S: .*40"),
         ("CODA_SCHEDULING_POLICY", "lottery", "no policy: choose one of"),
         ("CODA_SCHEDULING_POLICY", "srtf", "stops jobs by how long they ran"),
         ("CODA_SCHEDULING_POLICY", "synergy-tune", "sets the cores of jobs by a rule of its own"),
