@@ -358,8 +358,7 @@ class ClusterView:
     def _take_out(self, key: str, job_uid: str) -> RankPod | None:
         """Remove a pod from the maps; return it as it was known."""
         pods = self._pods_by_job_uid.get(job_uid, {})
-        pod = pods.pop(key, None)
-        if pod is None:
+        if (pod := pods.pop(key, None)) is None:
             return None
         if not pods:
             del self._pods_by_job_uid[job_uid]
