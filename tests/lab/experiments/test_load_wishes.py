@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coda_kube.objects.json_types import Json
-from coda_lab.experiments.load.wishes import DEADLINE_S, SOON_S, Wishes
+from coda_lab.experiments.load.wishes import CUT_OFF_S, DEADLINE_S, SOON_S, Wishes
 
 RUNS: Json = {"phase": "Running", "attempt": 1, "placement": {"nodes": ["n"], "cpusPerReplica": 8}}
 
@@ -77,6 +77,17 @@ async def test_a_wish_that_nobody_answers_is_a_problem_while_its_job_runs() -> N
     now[0] += 1.0
     assert wishes.problems() == ("wish 1 of job red/grows was never answered",)
     assert len(wishes.problems()) == 1
+
+
+async def test_a_grant_that_nobody_carries_out_is_a_problem_once_its_nodes_must_be_back() -> None:
+    now = [100.0]
+    wishes, _ = await wished(now)
+    granted = {"nodes": ["n"], "grant": {"sequence": 1, "state": "Granted", "coresPerReplica": 9}}
+    wishes.on_job(job(), job(placement=granted))
+    now[0] += DEADLINE_S + SOON_S + CUT_OFF_S
+    assert wishes.problems() == ()
+    now[0] += 1.0
+    assert wishes.problems() == ("wish 1 of job red/grows was granted and never carried out or taken back",)
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from coda_kube.objects.write import job_path, status_patch
 
 EVERY_S: Final = 1.0
 DEADLINE_S: Final = 30.0  # of a wish, by the clock of the one who answers
-SOON_S: Final = 185.0
-"""Beyond its deadline: an API server that is away for two faults, and nodes that are cut off for 95 s, which carry out
-nothing and take nothing back."""
+SOON_S: Final = 90.0  # beyond its deadline, and an API server that is away for two faults
+CUT_OFF_S: Final = 95.0
+"""Nodes that are cut off for so long neither carry out what was granted nor take it back."""
 
 MOST_STEP: Final = 4  # cores more or fewer
 
@@ -138,11 +138,20 @@ class Wishes:
 
     def _note_unanswered(self) -> None:
         for uid, wished in self._last.items():
-            if not wished.is_ended and self._now() - wished.since_s > DEADLINE_S + SOON_S and uid in self._running:
-                item = self._running[uid]["metadata"]
-                late = f"{item['namespace']}/{item['name']}"
-                self.unanswered.append(f"wish {wished.sequence} of job {late} was never answered")
+            if wished.is_ended or uid not in self._running:
+                continue
+            item = self._running[uid]
+            is_granted = _is_granted(item, wished.sequence)
+            if self._now() - wished.since_s > DEADLINE_S + SOON_S + (CUT_OFF_S if is_granted else 0.0):
+                late = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+                what = "granted and never carried out or taken back" if is_granted else "never answered"
+                self.unanswered.append(f"wish {wished.sequence} of job {late} was {what}")
                 self._end(wished, "never")
+
+
+def _is_granted(item: Json, sequence: int) -> bool:
+    grant = (item["status"].get("placement") or {}).get("grant") or {}
+    return (grant.get("sequence"), grant.get("state")) == (sequence, "Granted")
 
 
 def _first_node(item: Json) -> str:
