@@ -94,6 +94,8 @@ class ClusterState:
     def on_node(self, old: Json | None, new: Json | None) -> None:
         """A node came, changed or went. A heartbeat changes nothing."""
         self._set(Part.NODES, key_of(new or old or {}), node_from_json(new) if new is not None else None)
+        if new is None:
+            self.read_jobs(self.cpu_jobs.of_controllers(self.cpu_jobs.refused.forget_node(key_of(old or {}))))
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went."""

@@ -10,6 +10,7 @@ from coda.model import Job, JobId
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.cpu_job import MOST_RECLAIMED, cpu_job_id, heir_of, ignores_disruptions
 from coda_kube.objects.read import Pod, job_from_pod
+from coda_kube.refused_nodes import RefusedNodes
 from coda_kube.returned_places import Record, ReturnedPlaces
 
 
@@ -27,6 +28,7 @@ class CpuJobs:
         self._jobs_by_controller: dict[str, set[JobId]] = {}  # by its uid
         self._ignoring: set[str] = set()  # uids of the Jobs that ignore disruptions
         self.places = ReturnedPlaces()
+        self.refused = RefusedNodes()  # by `controller_of`
         self._evicted: set[str] = set()  # uids of the pods whose eviction was asked for, until they are gone
 
     def __contains__(self, job: JobId) -> bool:
@@ -71,7 +73,10 @@ class CpuJobs:
 
     def note_batch_job(self, old: Json | None, new: Json | None) -> Collection[JobId]:
         """A Job came, changed or went. Returns the CPU jobs that are to be read again."""
-        uid = (new or old or {})["metadata"]["uid"]
+        metadata = (new or old or {})["metadata"]
+        uid = metadata["uid"]
+        if new is None:
+            self.refused.forget_owner(f"{metadata['namespace']}/{uid}")
         ignores = new is not None and ignores_disruptions(new)
         if ignores == (uid in self._ignoring):
             return ()
@@ -120,6 +125,11 @@ class CpuJobs:
         """The CPU jobs of the controller of this uid, of every namespace that claims it."""
         return self._jobs_by_controller.get(owner, ())
 
+    def of_controllers(self, controllers: Collection[str]) -> list[JobId]:
+        """The CPU jobs of these, each as `controller_of` has it. O(pods of these)."""
+        jobs = [job for one in controllers for job in self.jobs_of(one.partition("/")[2])]
+        return [job for job in jobs if controller_of(self._pod_by_job[job]) in controllers]
+
     def version_of(self, job: JobId) -> int:
         """The resourceVersion of its pod. Raises KeyError."""
         cpu_job = self._pod_by_job[job].cpu_job
@@ -135,6 +145,8 @@ class CpuJobs:
             return job_now
         if (queued_s := self._queued_s.get(pod.uid, 0.0)) > job_now.queued_s:
             job_now = replace(job_now, queued_s=queued_s)
+        if avoided := self.refused.avoided_by(controller_of(pod)):
+            job_now = replace(job_now, avoid=avoided)
         place = self.places.taken_by(pod.uid, heir_of(pod.cpu_job), created_s=pod.cpu_job.created_s)
         if place is None:
             return job_now
@@ -149,3 +161,11 @@ class CpuJobs:
         (jobs.add if is_there else jobs.discard)(job)
         if not jobs:
             del self._jobs_by_controller[uid]
+
+
+def controller_of(pod: Pod) -> str:
+    """The namespace of a CPU job's pod and the uid of its controller: nobody can name that of another namespace.
+
+    Empty for a bare pod: nobody makes another one in its place."""
+    uid = pod.cpu_job.controller[1] if pod.cpu_job is not None else ""
+    return f"{pod.id.partition('/')[0]}/{uid}" if uid else ""

@@ -208,6 +208,11 @@ class ExtenderCluster:
         self.state.set_evicted(job, is_evicted=is_evicted)
         self._note_job(job)
 
+    def read_controllers(self, controllers: Collection[str]) -> None:
+        """Read the CPU jobs of these controllers again, see `CpuJobs.of_controllers`."""
+        self.state.read_jobs(self.state.cpu_jobs.of_controllers(controllers))
+        self._note_change()
+
     def void_placement(self, job: JobId, plan_id: str) -> None:
         """Count the placement no more, though the object shows it."""
         self.state.void_placement(job, plan_id)

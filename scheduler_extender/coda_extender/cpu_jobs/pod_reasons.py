@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.cpu_jobs.pod_events import PodEvents
 from coda_extender.planner_process import ChangedRefusals
 from coda_kube.api.client import Client
+from coda_kube.cpu_jobs import controller_of
 from coda_kube.objects.pods.cpu_job import pod_id_of
 from coda_kube.objects.read import Pod
 
@@ -172,7 +174,12 @@ class PodReasons:
                 lines[key] = _Line(pod, reason, 1 if line is None else line.pods + 1)
             else:
                 lines[key] = line._replace(pods=line.pods + 1)
-        return lines
+        return {key: self._with_refusals(line) for key, line in lines.items()}
+
+    def _with_refusals(self, line: _Line) -> _Line:
+        """The line with what kube-scheduler said of the nodes that it avoids."""
+        text = self._cluster.state.cpu_jobs.refused.text(controller_of(line.first))
+        return line._replace(reason=replace(line.reason, message=f"{line.reason.message}; {text}")) if text else line
 
     async def _post(self, line: _Line, *, is_news: bool) -> bool:
         """True if every Event was taken. Not `is_news`: the Job shows the same already, and only the pod is another."""

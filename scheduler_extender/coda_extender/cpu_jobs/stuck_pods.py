@@ -16,6 +16,9 @@ from coda_extender.cpu_jobs.pod_events import PodEvents
 from coda_extender.metrics import UNBOUND, Metrics
 from coda_extender.written import Written
 from coda_kube.api.client import Client
+from coda_kube.cpu_jobs import controller_of
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.pods.scheduler_refusals import SchedulerRefusal, refusal_from_json
 from coda_kube.objects.read import Pod
 
 log = logging.getLogger(__name__)
@@ -26,6 +29,8 @@ LOOK_EVERY_S: Final = 2.0
 class StuckPods:
     """Evicts them. One that nobody makes anew is left to its user: it keeps its pin, and withholds nothing any more.
 
+    Where kube-scheduler refused one, the next pods of its owner do not go for a while (`RefusedNodes`). If it refuses
+    them on one node after the other, they are evicted after longer and longer pauses, and withhold nothing meanwhile.
     What it remembers may be lost: a new leader waits the whole time again."""
 
     def __init__(
@@ -46,6 +51,7 @@ class StuckPods:
         self._given_up_s: dict[str, float] = {}  # by the pod's uid
         self._blocked_s: dict[str, float] = {}  # by the name of the node
         self._left: set[str] = set()  # uids of those that were left to their users
+        self._noted: set[str] = set()  # uids of those whose refusal is remembered
 
     async def run(self) -> None:
         """Look again and again, until cancelled: this replica leads from now on."""
@@ -58,15 +64,23 @@ class StuckPods:
 
     async def end_stuck(self) -> None:
         """Look once. O(CPU jobs)."""
-        now_s = self._clock()
+        now_s, refused = self._clock(), self._cluster.state.cpu_jobs.refused
+        self._cluster.read_controllers(refused.expire(now_s))
         pods = self._cluster.state.cpu_jobs.unbound()
         self._given_up_s = {pod.uid: self._given_up_s.get(pod.uid, now_s) for _, pod in pods if pod.given_up}
         nodes = {pod.pinned_to or "" for _, pod in pods}
         self._blocked_s = {name: self._blocked_s.get(name, now_s) for name in nodes if self._takes_no_pods(name)}
         self._left.intersection_update([pod.uid for _, pod in pods])
-        for job, pod in pods:
-            if self._is_stuck(now_s, pod) and self._is_as_seen(job, pod):  # each end takes a while
-                await self._end(job, pod)
+        self._noted.intersection_update([pod.uid for _, pod in pods])
+        stuck = [(job, pod) for job, pod in pods if self._is_stuck(now_s, pod)]
+        paused = {owner for _, pod in stuck if refused.is_paused(owner := controller_of(pod), now_s)}
+        for job, pod in stuck:
+            if not self._is_as_seen(job, pod):  # each end takes a while
+                continue
+            if self._note_refusal(pod, now_s) and controller_of(pod) in paused:
+                self._cluster.void_placement(job, pod.cpu_job.plan_id if pod.cpu_job is not None else "")
+                continue
+            await self._end(job, pod, now_s)
 
     def _is_stuck(self, now_s: float, pod: Pod) -> bool:
         given_up_s, blocked_s = self._given_up_s.get(pod.uid), self._blocked_s.get(pod.pinned_to or "")
@@ -79,25 +93,49 @@ class StuckPods:
         is_same = job in self._cluster.state.cpu_jobs and self._cluster.state.cpu_jobs.pod(job) == pod
         return is_same and (pod.given_up or is_blocked) and self._held()
 
+    def _note_refusal(self, pod: Pod, now_s: float) -> bool:
+        """Remember where kube-scheduler refused the pod. False if its node takes no pods at all, or nobody refused."""
+        owner, refusal = controller_of(pod), self._refusal_of(pod)
+        if not owner or refusal is None:
+            return False
+        refused = self._cluster.state.cpu_jobs.refused
+        if pod.uid not in self._noted and refused.note(owner, pod.pinned_to or "", refusal, now_s):
+            self._cluster.read_controllers((owner,))
+        self._noted.add(pod.uid)
+        return True
+
+    def _refusal_of(self, pod: Pod) -> SchedulerRefusal | None:
+        item = self._cluster.pods.by_key.get(pod.id)
+        if item is None or not pod.given_up or self._takes_no_pods(pod.pinned_to or ""):
+            return None
+        return refusal_from_json(item)
+
     def _takes_no_pods(self, name: str) -> bool:
         node = self._cluster.state.node(name)
         return node is None or not node.schedulable
 
-    async def _end(self, job: JobId, pod: Pod) -> None:
+    async def _end(self, job: JobId, pod: Pod, now_s: float) -> None:
         item = self._cluster.pods.by_key.get(pod.id)
         if item is None or pod.cpu_job is None:
             return
+        refusal = self._refusal_of(pod)
+        said = f"cannot be bound to {pod.pinned_to} any more{_words(refusal)}"
         if pod.cpu_job.controller[0]:
             version = item["metadata"]["resourceVersion"]  # of the unbound pod: one that is bound meanwhile is kept
             written, why = await evict(self._client, pod, version=version)
             log.info("%s cannot be bound to %s: eviction %s %s", job, pod.pinned_to, written.value, why)
             if written is Written.DONE:
-                self._metrics.dropped_placements.labels(UNBOUND).inc()
-                said = f"cannot be bound to {pod.pinned_to} any more: its owner makes it anew, and it is placed again"
-                self._events.post(item, "PlaceLost", said)
+                self._cluster.state.cpu_jobs.refused.pause(controller_of(pod), now_s)
+                self._tell(item, f"{said}: its owner makes it anew, and it is placed again")
             return
         self._left.add(pod.uid)
         self._cluster.void_placement(job, pod.cpu_job.plan_id)
+        self._tell(item, f"{said}, and nobody makes it anew: delete it and create it again")
+
+    def _tell(self, item: Json, said: str) -> None:
         self._metrics.dropped_placements.labels(UNBOUND).inc()
-        said = f"cannot be bound to {pod.pinned_to} any more, and nobody makes it anew: delete it and create it again"
         self._events.post(item, "PlaceLost", said)
+
+
+def _words(refusal: SchedulerRefusal | None) -> str:
+    return f" (kube-scheduler: {refusal.said})" if refusal is not None else ""
