@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from coda.change_log import ChangeLog
 from coda.cycle import Part
-from coda.model import FINISHED, NOTHING, Job, JobId, Node, Phase, Placement, Resources, World
+from coda.model import FINISHED, Job, JobId, Node, Phase, Placement, Resources, World
 from coda.model.job import WriteTrouble
 from coda.model.seats import wants_other_shares
 from coda.policy.priorities import PriorityRule
@@ -30,7 +30,6 @@ from coda_kube.objects.read import (
     id_of,
     is_settled,
     job_from_json,
-    node_from_json,
     pod_from_json,
     unreadable_job,
     with_ranks,
@@ -43,6 +42,8 @@ from coda_kube.state.gang_pods import GangPods, LeftRanks
 from coda_kube.state.job_assumptions import JobAssumptions
 from coda_kube.state.local_times import LocalTimes
 from coda_kube.state.node_gpus import NodeGpus
+from coda_kube.state.node_use import NodeUse
+from coda_kube.state.short_nodes import ShortNodes
 from coda_kube.state.stopped_attempts import StoppedAttempts
 
 log = logging.getLogger(__name__)
@@ -72,10 +73,11 @@ class ClusterState:
         # A reader that missed more changes of a part reads all of it.
         self.changes: Mapping[Part, ChangeLog[str]] = {part: ChangeLog(10_000) for part in _KEPT}
         self._node_by_name: dict[str, Node] = {}
-        self._used_by_node: dict[str, Resources] = {}
+        self.use = NodeUse(self.changes[Part.USED].add)
+        self.short_nodes = ShortNodes(clock)
         self._values_by_part: Mapping[Part, dict[str, Any]] = {
             Part.NODES: self._node_by_name,
-            Part.USED: self._used_by_node,
+            Part.USED: self.use.by_name,
             Part.QUOTAS: {},
             Part.ARRAYS: {},
         }
@@ -93,9 +95,20 @@ class ClusterState:
 
     def on_node(self, old: Json | None, new: Json | None) -> None:
         """A node came, changed or went. A heartbeat changes nothing."""
-        self._set(Part.NODES, key_of(new or old or {}), node_from_json(new) if new is not None else None)
+        name = key_of(new or old or {})
+        node, lacks_otherwise = self.short_nodes.note(name, new)
+        self._set(Part.NODES, name, node)
+        if lacks_otherwise:
+            self._note(Part.NODES, name)
         if new is None:
-            self.read_jobs(self.cpu_jobs.of_controllers(self.cpu_jobs.refused.forget_node(key_of(old or {}))))
+            self.read_jobs(self.cpu_jobs.of_controllers(self.cpu_jobs.refused.forget_node(name)))
+
+    def end_short_nodes(self) -> list[str]:
+        """Count nodes that have lacked devices for too long with what they offer. Returns their names."""
+        nodes = self.short_nodes.pop_over()
+        for node in nodes:
+            self._set(Part.NODES, node.name, node)
+        return [node.name for node in nodes]
 
     def on_pod(self, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went."""
@@ -111,8 +124,7 @@ class ClusterState:
                 self.cpu_jobs.renew(after)
             return
         self.gpus.note_pods(before, after)
-        self._add_use(before, -1)
-        self._add_use(after, +1)
+        self.use.change(before, after)
         self.gang_pods.set(before, None)
         self.gang_pods.set(after, after)
         self._stopped.note_pod(before, after)
@@ -248,10 +260,6 @@ class ClusterState:
         """The node of that name; None if there is none."""
         return self._node_by_name.get(name)
 
-    def used(self, node: str) -> Resources:
-        """The sum of the requests of a node's bound pods that have not ended."""
-        return self._used_by_node.get(node, NOTHING)
-
     def value(self, part: Part, key: str) -> Any:
         """The value of a part now; None without one. Jobs are as of the last `read_outdated_ranks`."""
         return self._jobs.get(JobId(key)) if part is Part.JOBS else self._dict_of(part).get(key)
@@ -272,12 +280,12 @@ class ClusterState:
         return self._stopped.is_stopped(owner, attempt)
 
     def snapshot(self, in_flight: Mapping[str, Resources] | None = None) -> World:
-        """The world now. `in_flight`: more capacity that must not be given away."""
+        """The world now. `in_flight`: more capacity that must not be given away, as what short nodes lack."""
         self.read_outdated_ranks()
         self.read_tenants()
         return World(
             nodes=tuple(self._node_by_name.values()),
-            used=dict(self._used_by_node),
+            used=dict(self.use.by_name),
             in_flight=dict(in_flight or {}),
             leaving=self.leaving(),
             jobs=self._jobs.roster(),
@@ -306,15 +314,6 @@ class ClusterState:
     def _note(self, part: Part, key: str) -> None:
         self.version += 1
         self.changes[part].add(key)
-
-    def _add_use(self, pod: Pod | None, sign: int) -> None:
-        if pod is None or pod.node is None or pod.ended:
-            return
-        used = self._used_by_node.pop(pod.node, NOTHING)
-        used = used + pod.request if sign > 0 else used - pod.request
-        if used.pods:  # every pod asks for a place
-            self._used_by_node[pod.node] = used
-        self.changes[Part.USED].add(pod.node)
 
     def _version_of(self, job: JobId) -> int:
         return self.cpu_jobs.version_of(job) if job in self.cpu_jobs else version_of(self.job_json_by_id[job])

@@ -139,6 +139,13 @@ def readable_quantities(quantities: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def resources_reported(quantities: Mapping[str, Any]) -> Resources:
+    """Return a node's `allocatable` or `capacity` as the model's resources, as far as it can be read."""
+    found = readable_quantities(quantities)
+    pods = max(0, whole_from_quantity(found.pop("pods", 0)))
+    return resources_from_quantities(found, pods=pods)
+
+
 def quantities_from_amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     """Return the amounts as quantities, sorted by name."""
     return {

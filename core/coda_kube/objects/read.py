@@ -24,9 +24,9 @@ from coda_kube.objects.names import (
 )
 from coda_kube.objects.pod_requests import (
     pod_amounts,
-    readable_quantities,
     resources_from_amounts,
     resources_from_quantities,
+    resources_reported,
 )
 from coda_kube.objects.pods.cpu_job import (
     LONGEST_GRACE_S,
@@ -112,11 +112,9 @@ def node_from_json(item: Item) -> Node:
     """Read a Node object. It is schedulable if it is Ready, not cordoned, and not being deleted."""
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
-    allocatable = readable_quantities(status.get("allocatable") or {})
-    pods = max(0, whole_from_quantity(allocatable.pop("pods", 0)))
     return Node(
         name=metadata["name"],
-        allocatable=resources_from_quantities(allocatable, pods=pods),
+        allocatable=resources_reported(status.get("allocatable") or {}),
         labels=metadata.get("labels") or {},
         taints=tuple(
             Taint(key=t["key"], value=t.get("value") or "", effect=t["effect"]) for t in spec.get("taints") or ()

@@ -103,6 +103,7 @@ class ExtenderCluster:
         helpful = (self.virtual_clusters, self.array_quotas, *((profiles,) if shares_gpus else ()))
         self._caches = (*self._needed[:-1], *helpful, self.jobs)
         self._version = self.state.version
+        self._short_timer: asyncio.TimerHandle | None = None
         self._tenants_read = asyncio.Event()  # cleared while jobs count for a tenant that they do not have any more
         self._tenants_read.set()
 
@@ -143,8 +144,11 @@ class ExtenderCluster:
         )
 
     def held_back(self) -> dict[str, Resources]:
-        """Per node, what is held back of ending attempts for a moment."""
-        return self._endings.held_by_node()
+        """Per node, what must not be given away for a moment: of ending attempts, and devices that it lacks."""
+        held = self._endings.held_by_node()
+        for node, missing in self.state.short_nodes.missing_by_name.items():
+            held[node] = held.get(node, NOTHING) + missing
+        return held
 
     def fits_at_once(self, job: Job, nodes: Sequence[str]) -> bool:
         """True if the ranks of a waiting job may start on these nodes now, beside everything that is known."""
@@ -161,8 +165,8 @@ class ExtenderCluster:
 
     def _free_by_node(self, names: Collection[str]) -> dict[str, Resources]:
         """What is free on these nodes beside everything that is known; a node is absent if that is not known now."""
-        free, held_back = self.guard.free_beside_all(names), self.held_back()
-        return {name: amount - held_back.get(name, NOTHING) for name, amount in free.items()}
+        free, ending = self.guard.free_beside_all(names), self._endings.held_by_node()
+        return {name: amount - ending.get(name, NOTHING) for name, amount in free.items()}
 
     def next_expiry_in_s(self) -> float | None:
         """How long until time alone frees something in flight or held back; None where nothing is."""
@@ -230,6 +234,19 @@ class ExtenderCluster:
         self.state.on_node(old, new)
         if self._note_change():
             self.guard.node_changed(key_of(new or old or {}))
+        self._watch_short_nodes()
+
+    def _watch_short_nodes(self) -> None:
+        over_in_s = self.state.short_nodes.next_over_in_s()
+        if over_in_s is not None and self._short_timer is None:
+            self._short_timer = asyncio.get_running_loop().call_later(over_in_s + 0.01, self._end_short_nodes)
+
+    def _end_short_nodes(self) -> None:
+        self._short_timer = None
+        for name in self.state.end_short_nodes():
+            self.guard.node_changed(name)
+        self._note_change()
+        self._watch_short_nodes()
 
     def _on_pod(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})

@@ -88,7 +88,8 @@ class NodeCapacity:
         else:
             self.withholding_nodes.add(name)
         if node is not None:
-            free = node.allocatable - self._state.used(name)
+            missing = self._state.short_nodes.missing_by_name.get(name, NOTHING)
+            free = node.allocatable - missing - self._state.use.of(name)
             self.free_by_node[name] = free = free if withheld is None else free - withheld
             self._set_score(name, foreign_score(free.gpus))
         else:

@@ -162,7 +162,7 @@ def test_the_planner_sees_an_attempt_whole_or_only_its_live_ranks(steps: list[An
             if whose in live or (is_ending and any(one[:2] == whose[:2] for one in live)):
                 seen[whose[2]] += 8
         held = watched.endings.held_by_node()
-        assert {each: (watched.state.used(f"n{each}") + held.get(f"n{each}", NOTHING)).gpus for each in seen} == seen
+        assert {each: (watched.state.use.of(f"n{each}") + held.get(f"n{each}", NOTHING)).gpus for each in seen} == seen
 
 
 def ordered_to_stop(name: str, *nodes: str) -> Any:

@@ -48,7 +48,7 @@ async def test_no_gang_is_planned_on_nodes_whose_pods_run_again_since_a_restore(
             api.change(f"{PODS}/{name}", lambda pod: pod.update(status={"phase": "Succeeded"}))
         api.change(f"{JOBS}/old", lambda job: job["status"].update(phase="Succeeded"))
         await asyncio.sleep(0.1)
-        assert one.cluster.state.used("n1").gpus == 0
+        assert one.cluster.state.use.of("n1").gpus == 0
         is_away[0] = True
         api.restart(backup)
         for number in range(10):
@@ -56,7 +56,7 @@ async def test_no_gang_is_planned_on_nodes_whose_pods_run_again_since_a_restore(
         is_away[0] = False
         api.set(JOBS, job_json("gang", gpus=4))
         async with asyncio.timeout(10):
-            while one.cluster.state.used("n1").gpus != 6 or "pending" not in status(api, "gang"):
+            while one.cluster.state.use.of("n1").gpus != 6 or "pending" not in status(api, "gang"):
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
         assert placement_of(api, "gang") == {}

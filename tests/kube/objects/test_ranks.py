@@ -87,7 +87,7 @@ def test_a_forged_bound_pod_confirms_no_rank(forged: Item) -> None:
 
 def test_a_forged_rank_is_counted_where_it_runs() -> None:
     state = seen(rank_json("mine", 5, "n2", node="n2", gpus=8), **RUNNING)
-    assert state.used("n2").gpus == 8
+    assert state.use.of("n2").gpus == 8
 
 
 def test_capacity_under_forged_ranks_is_not_expected_to_be_left() -> None:
