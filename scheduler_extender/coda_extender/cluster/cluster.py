@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Placement, Resources
@@ -18,6 +18,7 @@ from coda.placements import awaits_decision
 from coda.placements.lingering_use import SETTLE_S
 from coda.placements.review import fits_at_once
 from coda.policy.priorities import PriorityRule
+from coda_extender.cluster.daemon_gaps import DaemonGaps
 from coda_extender.cluster.ending_gangs import EndingGangs
 from coda_extender.guard.guard import Guard
 from coda_kube.api.client import Client
@@ -68,6 +69,7 @@ class ExtenderCluster:
             on_settled=self.changed.set,
         )
         self._endings = EndingGangs(self.state, clock, settle_s=settle_s)
+        self._daemon_gaps = DaemonGaps(self.state, clock)
         self._gather_s = gather_s
         self.on_job_changed: Callable[[JobId], None] = lambda _job: None
         self._past_job_uids: dict[str, None] = {}  # of jobs that are gone or finished, oldest first
@@ -144,11 +146,12 @@ class ExtenderCluster:
         )
 
     def held_back(self) -> dict[str, Resources]:
-        """Per node, what must not be given away for a moment: of ending attempts, and devices that it lacks."""
-        held = self._endings.held_by_node()
-        for node, missing in self.state.short_nodes.missing_by_name.items():
-            held[node] = held.get(node, NOTHING) + missing
-        return held
+        """Per node, what must not be given away for a moment: of ending attempts, for pods of DaemonSets that are about
+        to come, and devices that it lacks."""
+        return _summed(self._held_of_pods(), self.state.short_nodes.missing_by_name)
+
+    def _held_of_pods(self, names: Collection[str] | None = None) -> dict[str, Resources]:
+        return _summed(self._endings.held_by_node(), self._daemon_gaps.held_by_node(names))
 
     def fits_at_once(self, job: Job, nodes: Sequence[str]) -> bool:
         """True if the ranks of a waiting job may start on these nodes now, beside everything that is known."""
@@ -165,12 +168,16 @@ class ExtenderCluster:
 
     def _free_by_node(self, names: Collection[str]) -> dict[str, Resources]:
         """What is free on these nodes beside everything that is known; a node is absent if that is not known now."""
-        free, ending = self.guard.free_beside_all(names), self._endings.held_by_node()
-        return {name: amount - ending.get(name, NOTHING) for name, amount in free.items()}
+        free, held = self.guard.free_beside_all(names), self._held_of_pods(names)
+        return {name: amount - held.get(name, NOTHING) for name, amount in free.items()}
 
     def next_expiry_in_s(self) -> float | None:
         """How long until time alone frees something in flight or held back; None where nothing is."""
-        expiries_s = (self.guard.in_flight.next_expiry_in_s(), self._endings.next_expiry_in_s())
+        expiries_s = (
+            self.guard.in_flight.next_expiry_in_s(),
+            self._endings.next_expiry_in_s(),
+            self._daemon_gaps.next_expiry_in_s(),
+        )
         return min((expiry_s for expiry_s in expiries_s if expiry_s is not None), default=None)
 
     async def gather_changes(self) -> None:
@@ -254,6 +261,7 @@ class ExtenderCluster:
         self.state.on_pod(old, new)
         after = self.state.pod_by_id.get(key)
         self._endings.observe(before, after)
+        self._daemon_gaps.observe(before, after, old, new)
         self.guard.pod_changed(before, after, old, new)
         if after is not None and after.ended and self._is_past(after):
             self.state.forget_pod(key)
@@ -347,6 +355,10 @@ class ExtenderCluster:
             self._version = self.state.version
             self.changed.set()
         return changed
+
+
+def _summed(one: Mapping[str, Resources], two: Mapping[str, Resources]) -> dict[str, Resources]:
+    return {name: one.get(name, NOTHING) + two.get(name, NOTHING) for name in (*one, *two)}
 
 
 def _shows_stale_pending(job: Json) -> bool:
