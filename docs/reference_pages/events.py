@@ -47,7 +47,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "Suspended": "`spec.suspend` is true; its pods are gone",
         "Succeeded": "its ranks have ended well",
         "Converged": "its progress met the rule of its spec: it was ended, and has succeeded (`../progress.md`)",
-        "DeadlineExceeded": "it did not finish in the time that its spec allows",
+        "DeadlineExceeded": "it ran for as long as `spec.activeDeadlineSeconds` allows, over all attempts",
         "RankFailed": "a rank ended with an error: an end of its own, it counts against `backoffLimit`",
         "StartDeadlineExceeded": "a rank did not start in time, an image that cannot be pulled perhaps",
         "BindDeadlineExceeded": "kube-scheduler did not bind all ranks in time; it is placed again",

@@ -135,7 +135,7 @@ class GangClass:
             first_by_kind: dict[Hashable, QueuedJob] = {}
             for queued in self.queued_jobs:
                 job = queued.job
-                kind = (job.user, job.category, job.resumed_s, job.run_limit_s)
+                kind = (job.user, job.category, job.resumed_s, job.run_left_s)
                 first_by_kind.setdefault(job.id if queued.is_held else kind, queued)
             self.kinds = list(first_by_kind.values())
         return self.kinds

@@ -173,7 +173,7 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.resized == before.resized
         and (job.wish is before.wish or job.wish == before.wish)
         and job.run_limit_s == before.run_limit_s
-        and job.first_run_s == before.first_run_s
+        and job.run_from_s == before.run_from_s
         and (len(job.bound) >= job.replicas) == (len(before.bound) >= before.replicas)
         and (job.quota is before.quota or job.quota == before.quota)
     )

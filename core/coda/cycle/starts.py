@@ -188,7 +188,7 @@ class CycleStarts:
     def _ends_in_time(self, job: Job, promise: Promise, book: PromiseBook) -> bool:
         """True if a job that starts now is expected to end before the promised one can start; for certain, if that is
         certain."""
-        run_s = job.run_limit_s if promise.is_certain else book.ends.cautious_s(job, self._now_s)
+        run_s = job.run_left_s if promise.is_certain else book.ends.cautious_s(job, self._now_s)
         return run_s is not None and run_s <= promise.start_s - self._now_s
 
     def _may_end_in_time(self, gang_class: GangClass, promise: Promise, book: PromiseBook) -> bool:

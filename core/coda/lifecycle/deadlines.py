@@ -31,6 +31,16 @@ def starts_by_s(now: Situation, progress: Progress) -> float:
     return end_s(now, progress.launch_s + now.terms.start_deadline_s, now.terms.start_deadline_s)
 
 
+def runs_until_s(now: Situation, progress: Progress) -> float | None:
+    """Return when the job has run for as long as it may, over all attempts. None: for ever, or it has no launch.
+
+    The planner's certain ends are the same sum (`promises.expected_ends.limit_of`)."""
+    limit_s = now.terms.active_deadline_s
+    if limit_s is None or not progress.launch_s:
+        return None
+    return progress.launch_s + max(0.0, limit_s - progress.served_s)
+
+
 def with_stuck(progress: Progress, left: tuple[RankPod, ...], now_s: float, config: LifecycleConfig) -> Progress:
     """Add to the message a pod that should have ended long ago, and what keeps it. Ties: the first by name."""
     happened = progress.message.split(WAITS_FOR, 1)[0]
@@ -76,8 +86,8 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
         return
     if progress.trial is not None and progress.is_tried and progress.phase is Phase.QUEUED:
         yield progress.trial.since_s + terms.trial.wait_s
-    if terms.active_deadline_s is not None and progress.start_s:
-        yield progress.start_s + terms.active_deadline_s
+    if (until_s := runs_until_s(now, progress)) is not None:
+        yield until_s
     if progress.phase is Phase.RUNNING and now.untuned is not None:
         yield progress.start_s + NOT_TUNED_S
     if progress.phase in (Phase.LAUNCHED, Phase.STARTING):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coda.lifecycle.deadlines import starts_by_s
+from coda.lifecycle.deadlines import runs_until_s, starts_by_s
 from coda.lifecycle.node_loss import ended_with_its_node
 from coda.lifecycle.state import (
     LifecycleConfig,
@@ -21,6 +21,8 @@ from coda.lifecycle.state import (
 POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
 START_DEADLINE = "StartDeadlineExceeded"
+SUBMIT_AGAIN = "delete it and submit it again"
+"""What helps a job that has ended: its spec does not change any more."""
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 
@@ -129,11 +131,14 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:
-    """Return reason and sentence if the job has run longer than it may, else None."""
-    limit_s, start_s = now.terms.active_deadline_s, now.progress.start_s
-    if limit_s is None or not start_s or now_s < start_s + limit_s:
+    """Return reason and sentence if the job has run for as long as it may, else None.
+
+    No wait counts, so only a job with a launch is over; nor does the time in which the pods of an ended attempt go."""
+    until_s = runs_until_s(now, now.progress)
+    if until_s is None or (now.ended_s or now_s) < until_s:
         return None
-    return "DeadlineExceeded", f"not finished {limit_s:g} s after it first ran"
+    allowed = f"all that spec.activeDeadlineSeconds allows: {SUBMIT_AGAIN} with more time"
+    return "DeadlineExceeded", f"ran for {now.terms.active_deadline_s:g} s, {allowed}"
 
 
 def with_trouble(progress: Progress, pods: tuple[RankPod, ...]) -> Progress:

@@ -147,7 +147,7 @@ class Progress:
     waiting_s: float = 0.0  # since when it waits for a placement: the last attempt has ended, or an edit enlarged it
     returned: bool = False  # it was stopped for another job, and has not started again
     not_before_s: float = 0.0
-    served_s: float = 0.0  # how long its earlier attempts held their GPUs in all, in whole seconds
+    served_s: float = 0.0  # how long its earlier attempts ran in all, launch to end, in whole seconds
     launch_s: float = 0.0
     start_s: float = 0.0
     completion_s: float = 0.0
@@ -177,7 +177,7 @@ class Terms:
     replicas: int
     retries: int = 3
     rank_zero_decides: bool = False  # success policy RankZero; else all ranks must succeed
-    active_deadline_s: float | None = None
+    active_deadline_s: float | None = None  # how long it may run, over all attempts
     start_deadline_s: float = 1800.0
     ttl_s: float | None = None
     suspend: bool = False
@@ -215,6 +215,7 @@ class Situation:
     orphaning: bool = False  # it is deleted, but its pods are to stay
     placement: Placement | None = None
     epoch: int | None = None
+    ended_s: float = 0.0  # when its attempt ended, while its pods are still to go; 0: it has not, or that is not known
     pods: tuple[RankPod, ...] = ()
     vanished: frozenset[int] = frozenset()  # ranks of this attempt whose pod was seen and is gone
     room: int = 4096  # how many pods may be created now

@@ -102,14 +102,15 @@ def all_bound(now: Situation) -> Progress:
 
 
 def with_served(step: Step, now: Situation, now_s: float) -> Step:
-    """Count how long the attempt held its GPUs, if this step ends it. Whole seconds: so it is written as it is.
+    """Count how long the attempt ran, if this step ends it. Whole seconds: so it is written as it is.
 
-    A trial counts for itself: it did none of the job's work."""
+    From its launch until it ended: pods that take long to go are a wait. A trial counts for itself: it did none of the
+    job's work."""
     if not now.progress.launch_s or step.progress.launch_s:
         return step
     if now.progress.is_tried:
         return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, now_s))
-    served_s = now.progress.served_s + max(0, int(now_s - now.progress.launch_s))
+    served_s = now.progress.served_s + max(0, int((now.ended_s or now_s) - now.progress.launch_s))
     return replace(step, progress=replace(step.progress, served_s=served_s))
 
 

@@ -239,8 +239,8 @@ class Job:
     saved_s: float = 0.0  # when it was last known to have saved, in this attempt; inf: it loses nothing
     lost_s: float = 0.0  # seconds of work that its last stop for another job threw away
     stop_notice_s: float = 0.0  # how long before its end it wants to be told of a stop; 0: not at all
-    run_limit_s: float | None = None  # it is ended so long after it first ran
-    first_run_s: float = 0.0  # when it first ran; 0: it did not, or the limit counts from its placement
+    run_limit_s: float | None = None  # it is ended when it has run for so long, over all attempts
+    run_from_s: float = 0.0  # since when its attempt counts for that; 0: from its placement
     sharing: SharingWish = SharingWish.GUARANTEED
     gpu_bytes: int = 0  # the most memory that a rank needs of one GPU; 0: not known
 
@@ -248,6 +248,11 @@ class Job:
     def resumed_s(self) -> float:
         """How long it had run when its last attempt began, as far as that went on from there."""
         return self.served_s if self.resumable else 0.0
+
+    @property
+    def run_left_s(self) -> float | None:
+        """How long an attempt of it runs at most, the present one from its beginning; None: for ever."""
+        return None if self.run_limit_s is None else max(0.0, self.run_limit_s - self.served_s)
 
     @property
     def namespace(self) -> str:

@@ -73,7 +73,7 @@ class ExpectedEnds:
             if len(self._cautious) > _REMEMBERED:
                 self._cautious.clear()
             known = self._cautious[key] = (now_s + _COUNTS_S, self._estimate(job, age_s).cautious_s - age_s)
-        return known[1] if job.run_limit_s is None else min(known[1], job.run_limit_s)
+        return known[1] if job.run_left_s is None else min(known[1], job.run_left_s)
 
     def _estimate(self, job: Job, age_s: float) -> RunEstimate:
         return self._run_times.estimate(job.user, job.category, job.replicas * job.request.gpus, age_s)
@@ -94,6 +94,6 @@ def age_of(job: Job, now_s: float) -> float:
 def limit_of(job: Job) -> float | None:
     """Return when a job with a placement is ended at the latest; None: it may run for ever."""
     placement = live_placement(job)
-    if job.run_limit_s is None or placement is None:
+    if job.run_left_s is None or placement is None:
         return None
-    return (job.first_run_s or placement.committed_s) + job.run_limit_s
+    return (job.run_from_s or placement.committed_s) + job.run_left_s

@@ -38,7 +38,7 @@ from coda_kube.objects.pods.cpu_job import (
 )
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
-from coda_kube.objects.pods.trial_spec import spec_of_attempt
+from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.tuning_status import (
@@ -255,7 +255,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         saved_s=saved_s_from_json(status, attempt=attempt),
         lost_s=lost_s_from_json(status),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
-        first_run_s=seconds_from_time(status.get("startTime")),
+        run_from_s=seconds_from_time(status.get("startTime" if runs_trial(status) else "launchTime")),
         sharing=SharingWish(spec.get("serviceClass") or "Guaranteed"),
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )

@@ -165,6 +165,7 @@ class Reconciler:
         """What the caches know of the job, its record and its trial."""
         return replace(
             self._cluster.situation(job, epoch=epoch),
+            ended_s=job.ended_s,
             recorded=self._outbox.is_settled(job.uid, job.progress.attempt),
             wants_trial=self._trials.wants(job.json, job.progress.trial),
             has_stepped=job.told.step is not None,

@@ -75,6 +75,17 @@ class JobRecord:
         return int(self.json["spec"]["replicas"]) * int(self.json["spec"]["gpusPerReplica"])
 
     @property
+    def ended_s(self) -> float:
+        """When its present attempt ended, while its pods are still to go; 0: it has not, or that is not known.
+
+        A condition has it, so it is the same for whoever reads the job: an operator's death makes no attempt longer."""
+        if self.progress.phase is not Phase.RESTARTING:
+            return 0.0
+        conditions = (self.json.get("status") or {}).get("conditions") or ()
+        ends = [one for one in conditions if (one.get("type"), one.get("status")) == ("Launched", "False")]
+        return seconds_from_time(ends[0].get("lastTransitionTime")) if ends else 0.0
+
+    @property
     def told(self) -> TrainingProgress:
         """What this attempt said of its progress; empty where nothing is known, or it cannot be read."""
         try:

@@ -51,7 +51,7 @@ def test_a_gang_that_runs_gives_every_rank_what_was_granted() -> None:
 
 
 def test_the_nearer_of_two_moments_is_the_next_look() -> None:
-    now = replace(RUNS, terms=Terms(replicas=2, active_deadline_s=10), progress=progress(Phase.RUNNING, start_s=995.0))
+    now = replace(RUNS, terms=Terms(replicas=2, active_deadline_s=10), progress=progress(Phase.RUNNING, launch_s=995.0))
     assert step_of(now).wake_s == 1005.0
 
 

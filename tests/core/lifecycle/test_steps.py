@@ -260,7 +260,7 @@ def test_a_refusal_that_is_written_after_the_binding_ends_no_attempt(phase: Phas
                 Phase.RUNNING,
                 running(0),
                 running(1),
-                progress=progress(Phase.RUNNING, start_s=950.0),
+                progress=progress(Phase.RUNNING, launch_s=950.0),
                 terms=Terms(replicas=2, active_deadline_s=50),
             ),
             Phase.FAILED,

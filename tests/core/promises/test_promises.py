@@ -123,6 +123,16 @@ def test_who_ends_in_time_may_use_what_is_kept() -> None:
     assert started(decided(*HALF, gpu("large", 4, waits_s=2000), long, short)) == {"short": ("a",)}
 
 
+def test_what_a_job_ran_before_is_taken_from_what_it_may_run() -> None:
+    """So it ends sooner, wherever it waits or runs: the operator counts the time of all attempts."""
+    resumes = replace(gpu("resumes", 2), run_limit_s=900.0, served_s=850.0)
+    assert started(decided(*HALF, gpu("large", 4, waits_s=2000), gpu("long", 2), resumes)) == {"resumes": ("a",)}
+    first, second = ran(gpu("x", 3), "a", for_s=500, limit_s=1000), ran(gpu("y", 2), "b", for_s=500, limit_s=5000)
+    again = replace(second, run_limit_s=5200.0, served_s=4500.0)
+    plan = decided(first, again, gpu("large", 4, waits_s=2000), gpu("small", 2))
+    assert plan.refusals[0].message.endswith("the jobs in its way end by 1970-01-12 13:50 UTC at the latest")
+
+
 def test_the_first_of_those_that_waited_too_long_has_the_nodes() -> None:
     equals = (gpu("first", 4, waits_s=3000), gpu("second", 3, waits_s=2000), gpu("two", 2), gpu("one", 1))
     assert started(decided(*HALF, *equals)) == {"one": ("b",)}
