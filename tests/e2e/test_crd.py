@@ -10,8 +10,11 @@ import yaml
 
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.pod_schema import pod_spec_schema
+from tests.e2e.accounts import Account, asking
 from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gone
+from tests.e2e.policy_cases import COLLECTOR, MASTER, OPERATOR, USER
 
 pytestmark = pytest.mark.e2e
 
@@ -191,6 +194,39 @@ async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends
     await wait_for_phase(user, job, "Succeeded")
     await user.delete(job_path(job))
     await wait_gone(user, job_path(job))
+
+
+async def test_a_job_that_has_ended_refuses_edits_aloud_but_none_of_those_who_keep_house(
+    cluster: LocalCluster, user: Client
+) -> None:
+    """Nothing would come of an edit, and its user would wait for it."""
+    spec = {"retries": 0, "hints": {"pipelined": True}}
+    job = await submit(user, job_json("ended", run_s=0.1, simulated={"exit-code.rank-0": "7"}, spec=spec))
+    path, template = job_path(job), (await wait_for_phase(user, job, "Failed"))["spec"]["template"]
+    other = template | {"spec": template["spec"] | {"containers": [CONTAINER | {"image": "train:2"}]}}
+    edits: list[dict[str, Any]] = [{"template": other}, {"retries": 5}, {"hints": None}, {"suspend": True}]
+    edits += [{"activeDeadlineSeconds": 9}, {"stopNoticeSeconds": 9, "ttlSecondsAfterFinished": 900}]
+    unharmed: list[tuple[Account, dict[str, Any]]] = [
+        (USER, {"spec": {"ttlSecondsAfterFinished": 900}}),
+        (USER, {"spec": {"template": template, "retries": 0}, "metadata": {"labels": {"mine": "1"}}}),
+        (OPERATOR, {"metadata": {"finalizers": []}}),
+        (COLLECTOR, {"metadata": {"ownerReferences": []}}),
+    ]
+    async with asking(cluster) as asker:
+        for account in (USER, MASTER):
+            for edit in edits:
+                answer = await asker.ask(account, "PATCH", path, {"spec": edit})
+                assert answer.refused_by_policy, (edit, answer)
+                assert "the job has ended: delete it and submit it again" in answer.message
+            larger = await asker.ask(account, "PATCH", path, {"spec": {"replicas": 2}})
+            assert "if it has ended, delete it and submit it again" in larger.message
+        for account, change in unharmed:
+            answer = await asker.ask(account, "PATCH", path, change)
+            assert answer.status == 200, (change, answer)
+        written = await asker.ask(OPERATOR, "PATCH", f"{path}/status", {"status": {"message": "said anew"}})
+        assert written.status == 200, written
+    await user.delete(path)
+    await wait_gone(user, path)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ async def test_a_deterministic_failure_stops_at_once_and_says_why() -> None:
         "evidence": "ModuleNotFoundError: No module named 'apex'",
         "advice": "add the package to the image, or mend PYTHONPATH and its version",
         "retry": "no",
-        "decision": "it is not tried again: add the package to the image, or mend PYTHONPATH and its version",
+        "decision": "it is not tried again: add the package to the image, or mend PYTHONPATH and its version; then "
+        "delete it and submit it again",
         "repeats": 1,
         "time": status["completionTime"],
         "signature": "Import error: modulenotfounderror: no module named 'apex'",

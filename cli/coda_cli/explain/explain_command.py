@@ -13,7 +13,9 @@ import typer
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda.lifecycle.state import StopAnswer
+from coda.lifecycle.failures import SUBMIT_AGAIN
+from coda.lifecycle.state import TEMPLATE_REFUSED, StopAnswer
+from coda.model import Phase
 from coda.wording import listed, moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
@@ -165,9 +167,20 @@ def _of_a_started(job: Json, others: Iterable[Json], neighbours: tuple[str, ...]
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
     of_attempts = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
-    sentences = tuple(map(printable, (sentence, *neighbours, *of_attempts)))
+    known = (sentence, *neighbours, *of_attempts)
+    sentences = tuple(map(printable, (*known, *_what_runs_it_again(status, known))))
     failure = status.get("failure") or {}
     return Explained(sentences=sentences, name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+
+
+def _what_runs_it_again(status: Json, known: Iterable[str]) -> Iterator[str]:
+    """Yield what its user does to run a failed job again, unless that is said already."""
+    if status.get("phase") != Phase.FAILED.value or any(SUBMIT_AGAIN in sentence for sentence in known):
+        return
+    if status.get("reason") == TEMPLATE_REFUSED:
+        yield "You can: mend its template in place; the edit is taken."
+    else:
+        yield f"It has ended, and no edit runs it again: {SUBMIT_AGAIN}."
 
 
 def _of_trial(status: Json) -> Iterator[str]:

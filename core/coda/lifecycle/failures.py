@@ -22,7 +22,7 @@ POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
 START_DEADLINE = "StartDeadlineExceeded"
 SUBMIT_AGAIN = "delete it and submit it again"
-"""What helps a job that has ended: its spec does not change any more."""
+"""What runs a job again that has ended: the API server refuses edits of its spec."""
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 

@@ -9,7 +9,7 @@ from coda.allocator.memory_growth import grown_memory, growth_text
 from coda.correlation import is_stopped_by
 from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
-from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, Failure
+from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure
 from coda.lifecycle.state import FailureRecord, LifecycleConfig, PodState, Situation, Step, deletable, of_attempt
 from coda.lifecycle.transitions import end_trial, finish, trial_text, with_trial_time
 from coda.model.job import Phase
@@ -197,5 +197,5 @@ def _decision(found: Diagnosis, node: str | None, *, outside: bool, is_last: boo
     if is_last and not (found.retry is Retry.NO and found.explicit):
         return "it is not tried again: it failed so twice"
     if is_last:
-        return f"it is not tried again: {found.advice}"
+        return f"it is not tried again: {found.advice}; then {SUBMIT_AGAIN}"
     return "it is tried again while spec.retries allows"

@@ -272,8 +272,35 @@ async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike(
         "What followed: it is not tried again: it failed so twice.",
         "You can: look at its version.",
         "2 other jobs of its user failed alike within a day: default/a and default/b.",
+        "It has ended, and no edit runs it again: delete it and submit it again.",
     )
     assert told.as_json()["failure"]["reason"] == "Core dump"
+
+
+@pytest.mark.parametrize(
+    ("status", "last"),
+    [
+        pytest.param(
+            {"reason": "DeadlineExceeded", "message": "ran for 9 s: delete it and submit it again"},
+            "default/j does not wait: Failed: ran for 9 s: delete it and submit it again.",
+            id="its message says it",
+        ),
+        pytest.param(
+            {"reason": "StartDeadlineExceeded", "message": "rank 0 did not start"},
+            "It has ended, and no edit runs it again: delete it and submit it again.",
+            id="nobody has said it",
+        ),
+        pytest.param(
+            {"reason": "TemplateRefused", "message": "spec.foo: unknown field"},
+            "You can: mend its template in place; the edit is taken.",
+            id="its template was refused",
+        ),
+    ],
+)
+async def test_a_failed_job_says_what_runs_it_again(status: Json, last: str) -> None:
+    api = FakeApi()
+    api.set(JOBS, training_job("j", phase="Failed", **status))
+    assert (await explained(api, "default", "j")).sentences[-1] == last
 
 
 async def test_the_log_of_a_failed_job_holds_nothing_that_a_terminal_obeys() -> None:

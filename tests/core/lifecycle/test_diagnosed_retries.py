@@ -53,7 +53,7 @@ def test_what_fails_the_same_way_again_stops_at_once() -> None:
     progress = after(diagnosis(Reason.SYNTAX, Retry.NO)).progress
     assert (progress.phase, progress.failures, progress.reason) == (Phase.FAILED, 1, RANK_FAILED)
     said = "rank 1 on n1 failed with exit code 1: Syntax error: E: it broke; it is not tried again: mend it"
-    assert progress.message == said
+    assert progress.message == f"{said}; then delete it and submit it again"
 
 
 def test_a_consequence_alone_does_not_stop_a_job_at_once() -> None:
