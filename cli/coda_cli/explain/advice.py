@@ -19,8 +19,9 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.CHANGED_MEANWHILE: "find out who changes it all the time: kubectl get -o yaml --show-managed-fields",
         WaitCode.ROLLING_BACK: "nothing to do; if it lasts, its old pods do not end",
         WaitCode.BACKING_OFF: "look at the logs of the last attempt; it is tried again by itself",
-        WaitCode.QUOTA_EXCEEDED: "end another job of the namespace, or ask for a larger ResourceQuota",
-        WaitCode.VIRTUAL_CLUSTER_FULL: "end another job of its VirtualCluster, or ask for a larger quota",
+        WaitCode.QUOTA_EXCEEDED: "ask for less or for a larger ResourceQuota, or end another job of the namespace",
+        WaitCode.VIRTUAL_CLUSTER_FULL: "ask for fewer GPUs or for a larger quota, or end another job of its "
+        "VirtualCluster",
         WaitCode.NO_MATCHING_NODE: "compare its node selector, affinity and tolerations with the nodes",
         WaitCode.NEVER_FITS: "ask for less: even the empty cluster could not hold it",
         WaitCode.INSUFFICIENT_GPUS: "ask for fewer GPUs, or wait until a job of those that hold them ends",

@@ -27,6 +27,12 @@ class Shortage:
     key: str
     needed_milli: int
     left_milli: int
+    limit_milli: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True if even the whole quota is too little."""
+        return self.needed_milli > self.limit_milli
 
 
 class QuotaLedger:
@@ -35,6 +41,7 @@ class QuotaLedger:
     def __init__(self, world: World, pending: Iterable[tuple[Job, JobFacts]] | None = None) -> None:
         """`pending`: the jobs with `ranks_without_pods` or `growth_m`, if known; by default they are looked for."""
         self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        self._hard = {(quota.namespace, quota.name): quota.hard for quota in world.quotas}
         for quota in sorted(world.quotas, key=lambda quota: (quota.namespace, quota.name)):
             left = {key: hard - quota.used.get(key, 0) for key, hard in sorted(quota.hard.items())}
             self._left.setdefault(quota.namespace, []).append((quota.name, left))
@@ -44,13 +51,19 @@ class QuotaLedger:
                 self.count_growth(job, facts.growth_m)
 
     def shortage(self, job: Job) -> Shortage | None:
-        """Return the first quota, by name and key, that leaves less than the whole gang needs, or None."""
+        """Return the first quota, by name and key, that leaves less than the whole gang needs, or None.
+
+        One that is too small as a whole goes before: no job that ends helps there."""
+        found: Shortage | None = None
         for quota, left in self._left.get(job.namespace, ()):
             for key, rest in left.items():
                 needed = job.quota.get(key, 0) * job.replicas
                 if needed > rest and needed:
-                    return Shortage(quota=quota, key=key, needed_milli=needed, left_milli=rest)
-        return None
+                    short = self._shortage(job, quota, key, needed, rest)
+                    if short.is_whole:
+                        return short
+                    found = found or short
+        return found
 
     def growth_shortage(self, job: Job, cpu_m: int) -> Shortage | None:
         """Return the first quota that leaves less than these millicores for a running job; None if there is none."""
@@ -58,8 +71,12 @@ class QuotaLedger:
             for key in _CPU_KEYS:
                 rest = left.get(key)
                 if rest is not None and key in job.quota and cpu_m > rest:
-                    return Shortage(quota=quota, key=key, needed_milli=cpu_m, left_milli=rest)
+                    return self._shortage(job, quota, key, cpu_m, rest)
         return None
+
+    def _shortage(self, job: Job, quota: str, key: str, needed: int, rest: int) -> Shortage:
+        limit = self._hard[job.namespace, quota][key]
+        return Shortage(quota=quota, key=key, needed_milli=needed, left_milli=rest, limit_milli=limit)
 
     def count_growth(self, job: Job, cpu_m: int) -> None:
         """Count these millicores of a running job as used."""
@@ -86,8 +103,14 @@ def beyond_quota(job: Job, quotas: QuotaLedger) -> WaitReason | None:
     if short is None:
         return None
     needed, left = quota_text(short.key, short.needed_milli), quota_text(short.key, max(0, short.left_milli))
+    message = f"the whole gang needs {needed} of {short.key}, and "
+    if short.is_whole:
+        limit = quota_text(short.key, short.limit_milli)
+        message += f"all of ResourceQuota {short.quota} is {limit}: ask for less or for a larger quota"
+    else:
+        message += f"ResourceQuota {short.quota} leaves {left}"
     return WaitReason(
         code=WaitCode.QUOTA_EXCEEDED,
-        message=f"the whole gang needs {needed} of {short.key}, and ResourceQuota {short.quota} leaves {left}",
+        message=message,
         numbers=numbers_of(needed=ceil(short.needed_milli / 1000), left=short.left_milli // 1000),
     )

@@ -27,7 +27,7 @@ from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
 from coda.nodes.shortfall import Shortfall, reason_from_shortfall
 from coda.promises import Kept, promise_text
-from coda.wording import amount_text, amounts_text, counted, listed, numbers_of
+from coda.wording import amount_text, amounts_text, counted, listed, numbers_of, plural
 
 EDITED: Final = WaitReason(
     code=WaitCode.EDITED, message="its spec was edited, and the operator has not accepted it yet"
@@ -303,8 +303,8 @@ class _ReasonFinder:
         """The first ResourceQuota that leaves too little for the whole gang."""
         short = self._quotas.shortage(job)
         reason = None if short is None else beyond_quota(job, self._quotas)
-        if short is None or reason is None:
-            return None
+        if short is None or reason is None or short.is_whole:
+            return reason
         return replace(reason, holders=self._holdings.of_quota(job.namespace, short.key))
 
     def _tenant_is_full(self, job: Job) -> WaitReason | None:
@@ -316,13 +316,15 @@ class _ReasonFinder:
         kind = GPUS if job.request.gpus else CPU
         needed, left = amount_text(kind, short.needed), amount_text(kind, short.left)
         below = "" if short.virtual_cluster == job.virtual_cluster else f" and {job.virtual_cluster} is a part of"
-        of = f"VirtualCluster {short.virtual_cluster}, which may not borrow{below},"
-        return WaitReason(
-            code=WaitCode.VIRTUAL_CLUSTER_FULL,
-            message=f"the whole gang needs {needed}, and the quota of {of} leaves {left}",
-            numbers=numbers_of(needed=short.needed, left=short.left),
-            holders=self._holdings.of_tenants(tenants.tree.below(short.virtual_cluster), kind),
-        )
+        quota = f"the quota of VirtualCluster {short.virtual_cluster}, which may not borrow{below},"
+        code, numbers = WaitCode.VIRTUAL_CLUSTER_FULL, numbers_of(needed=short.needed, left=short.left)
+        if short.is_whole:
+            all_of = f"all of {quota} is {amount_text(kind, short.limit)}"
+            message = f"the whole gang needs {needed}, and {all_of}: ask for fewer {plural(kind)} or for a larger quota"
+            return WaitReason(code=code, message=message, numbers=numbers)
+        message = f"the whole gang needs {needed}, and {quota} leaves {left}"
+        holders = self._holdings.of_tenants(tenants.tree.below(short.virtual_cluster), kind)
+        return WaitReason(code=code, message=message, numbers=numbers, holders=holders)
 
     def _unknown_level(self, job: Job) -> WaitReason | None:
         """A required level that is not configured."""

@@ -23,6 +23,12 @@ class TenantShortage:
     virtual_cluster: str
     needed: int
     left: int
+    limit: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True if even the whole quota is too little."""
+        return self.needed > self.limit
 
 
 class TenantLedger:
@@ -129,7 +135,7 @@ class TenantLedger:
             limit = seat.limit_gpus if gpus else seat.limit_cpu_m
             if limit is not None and all_held.get(name, 0) + needed > limit:
                 left = max(0, limit - all_held.get(name, 0))
-                return TenantShortage(virtual_cluster=name, needed=needed, left=left)
+                return TenantShortage(virtual_cluster=name, needed=needed, left=left, limit=limit)
         return None
 
     def lacking(self, job: Job) -> dict[str, int]:

@@ -55,17 +55,33 @@ def test_checks_the_whole_gang(
     quotas: list[Quota], others: list[Job], expected: tuple[str, str, int, int] | None
 ) -> None:
     found = QuotaLedger(world([node("n")], [*others, GANG], quotas=quotas)).shortage(GANG)
-    assert found == (
-        None
-        if expected is None
-        else Shortage(quota=expected[0], key=expected[1], needed_milli=expected[2], left_milli=expected[3])
-    )
+    assert expected == (None if found is None else (found.quota, found.key, found.needed_milli, found.left_milli))
+
+
+@pytest.mark.parametrize(
+    ("quotas", "name", "is_whole"),
+    [
+        pytest.param([quota("a", hard={"pods": 3000}, used={"pods": 1000})], "a", False, id="others hold a part"),
+        pytest.param([quota("a", hard={"pods": 2000})], "a", True, id="all of it is too little"),
+        pytest.param(
+            [quota("a", hard={"pods": 3000}, used={"pods": 1000}), quota("b", hard={"cpu": 1000})],
+            "b",
+            True,
+            id="one that is too small as a whole goes first",
+        ),
+    ],
+)
+def test_a_quota_that_is_too_small_as_a_whole_is_told_apart(quotas: list[Quota], name: str, is_whole: bool) -> None:
+    found = QuotaLedger(world([node("n")], [GANG], quotas=quotas)).shortage(GANG)
+    assert found is not None
+    assert (found.quota, found.is_whole) == (name, is_whole)
 
 
 def test_starts_of_the_round_count() -> None:
     ledger = QuotaLedger(world([node("n")], [GANG], quotas=[quota(hard={"pods": 5000})]))
     ledger.count_start(GANG)
-    assert ledger.shortage(GANG) == Shortage(quota="quota", key="pods", needed_milli=3000, left_milli=2000)
+    short = Shortage(quota="quota", key="pods", needed_milli=3000, left_milli=2000, limit_milli=5000)
+    assert ledger.shortage(GANG) == short
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from coda.model import Decision, Job, JobId, Node, WaitCode
 from coda.model.job import StopCause, StopOrder
 from coda.model.world import VirtualCluster
 from coda.policy import Component, PolicyConfig
-from tests.builders import job, node, running, with_starts, world
+from tests.builders import job, node, quota, running, with_starts, world
 
 NOW_S = 1000.0
 CODA = PolicyConfig(policy="coda")
@@ -152,6 +152,30 @@ def test_who_may_not_borrow_waits_with_a_reason(config: PolicyConfig) -> None:
     assert refusal.reason.holders == ("team/busy", "team/fits")
 
 
+def test_who_asks_for_more_than_the_whole_quota_is_told_so_and_of_nobody_to_end() -> None:
+    """No job that ends helps it, be the quota its tenant's own or that of the organisation above."""
+    tenants = [replace(tenant("lab"), parent="org"), tenant("org", 6, may_borrow=False)]
+    waiting = [of("lab", "huge", 7, queued_s=1)]
+    plan = decided([running(of("lab", "busy", 3), "n"), *waiting], [*tenants, tenant("firm", 4)], CODA)
+    refusal = plan.refusals[0]
+    assert (refusal.job, refusal.code, refusal.reason.holders) == ("team/huge", WaitCode.VIRTUAL_CLUSTER_FULL, ())
+    assert refusal.message == (
+        "the whole gang needs 7 GPUs, and all of the quota of VirtualCluster org, which may not borrow and lab is a "
+        "part of, is 6 GPUs: ask for fewer GPUs or for a larger quota"
+    )
+
+
+def test_who_asks_for_more_than_the_whole_resource_quota_is_told_so_and_of_nobody_to_end() -> None:
+    many = replace(of("lab", "huge", 2), quota={"pods": 1000}, replicas=4)
+    small = quota("small", hard={"pods": 3000}, used={"pods": 1000})
+    now = world((node("n", gpus=16, cores=64),), [running(of("lab", "busy", 1), "n"), many], quotas=[small])
+    (refusal,) = decide(now, CODA, NOW_S).refusals
+    assert (refusal.code, refusal.reason.holders) == (WaitCode.QUOTA_EXCEEDED, ())
+    assert refusal.message == (
+        "the whole gang needs 4 of pods, and all of ResourceQuota small is 3: ask for less or for a larger quota"
+    )
+
+
 def test_the_quota_of_cores_counts_cpu_jobs_only() -> None:
     busy = [running(of("lab", "gang", 8), "n")]
     waiting = [of("lab", "a", 0, queued_s=1), of("lab", "b", 0, queued_s=2)]
@@ -192,9 +216,9 @@ def test_nobody_who_may_not_borrow_starts_beyond_its_quota(
     tenants = [tenant("lab", gpus, cores=cores, may_borrow=False), tenant("firm", 2)]
     before = world(nodes, jobs, virtual_clusters=tenants)
     after = with_starts(before, decide(before, config, NOW_S).starts, config, NOW_S)
-    for kind, quota in (("gpus", gpus), ("cpu_m", cores * 1000)):
+    for kind, own in (("gpus", gpus), ("cpu_m", cores * 1000)):
         held_before, held = (_held(one.jobs, kind) for one in (before, after))
-        assert held <= max(quota, held_before)
+        assert held <= max(own, held_before)
 
 
 def _held(jobs: object, kind: str) -> int:
