@@ -18,7 +18,7 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.STATUS_WRITE_SLOW: "nothing to do; if it lasts, a webhook or the API server is slow",
         WaitCode.CHANGED_MEANWHILE: "find out who changes it all the time: kubectl get -o yaml --show-managed-fields",
         WaitCode.ROLLING_BACK: "nothing to do; if it lasts, its old pods do not end",
-        WaitCode.BACKING_OFF: "look at the logs of the last attempt; it is tried again by itself",
+        WaitCode.BACKING_OFF: "see with coda explain why its last attempt failed; it is tried again by itself",
         WaitCode.QUOTA_EXCEEDED: "ask for less or for a larger ResourceQuota, or end another job of the namespace",
         WaitCode.VIRTUAL_CLUSTER_FULL: "ask for fewer GPUs or for a larger quota, or end another job of its "
         "VirtualCluster",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -97,11 +97,11 @@ class Explained:
 
     def as_json(self) -> Json:
         """For programs."""
+        why = {"failure": self.failure} if self.failure else {}
         if self.line is None:
-            why = {"failure": self.failure} if self.failure else {}
             return {"name": self.name, "waits": False, "phase": self.phase, "nodes": list(self.nodes), **why}
         place = {"position": self.position, "of": self.of, "advice": advice_for(self.line.code)}
-        return {"waits": True, **self.line.as_json(), **place}
+        return {"waits": True, **self.line.as_json(), **place, **why}
 
 
 async def explained(client: Client, namespace: str, name: str) -> Explained:
@@ -109,19 +109,18 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
     kind, _, plain = name.rpartition("/")
     if kind and kind not in KINDS:
         raise InvalidInput(f"{name}: write NAME of a TrainingJob, or one of {listed(KINDS)} before the slash")
-    lines = await read_queue(client, namespace)
-    wanted = f"{namespace}/{plain}" if kind in ("", "trainingjob", "tj") else f"{namespace}/{kind}/{plain}"
+    lines, is_training = await read_queue(client, namespace), kind in ("", "trainingjob", "tj")
+    wanted = f"{namespace}/{plain}" if is_training else f"{namespace}/{kind}/{plain}"
     for position, line in enumerate(lines, 1):
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
             sentences = tuple(sentences_of(line, position, len(lines), time.time()))
-            return Explained(sentences=sentences, line=line, position=position, of=len(lines))
-    if kind in ("", "trainingjob", "tj"):
+            waits = Explained(sentences=sentences, line=line, position=position, of=len(lines))
+            return await _with_attempts(client, namespace, plain, waits) if is_training else waits
+    if is_training:
         job = await _training_job(client, namespace, plain)
-        failed = (job.get("status") or {}).get("failure")
-        others = await client.list_pages(f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs") if failed else {}
         neighbours = tuple(sharing_sentences(job, await jobs_that_share(client, job)))
-        return _of_a_started(job, others.get("items") or (), neighbours)
+        return _of_a_started(job, neighbours, await _of_attempts(client, job))
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
 
 
@@ -157,7 +156,25 @@ async def _training_job(client: Client, namespace: str, name: str) -> Json:
         raise InvalidInput(f"there is no TrainingJob {name} in namespace {namespace}") from error
 
 
-def _of_a_started(job: Json, others: Iterable[Json], neighbours: tuple[str, ...]) -> Explained:
+async def _with_attempts(client: Client, namespace: str, name: str, waits: Explained) -> Explained:
+    """Add what is known of the attempts of a waiting job: their pods are gone, and their logs with them."""
+    try:
+        job = await _training_job(client, namespace, name)
+    except InvalidInput:  # it was deleted meanwhile
+        return waits
+    told = tuple(map(printable, await _of_attempts(client, job)))
+    return replace(waits, sentences=waits.sentences + told, failure=(job.get("status") or {}).get("failure") or {})
+
+
+async def _of_attempts(client: Client, job: Json) -> tuple[str, ...]:
+    """Say how attempts of a job ended that failed by themselves, were its trial, or were stopped for another job."""
+    status, namespace = job.get("status") or {}, job["metadata"]["namespace"]
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs"
+    others = (await client.list_pages(path)).get("items") or () if status.get("failure") else ()
+    return (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
+
+
+def _of_a_started(job: Json, neighbours: tuple[str, ...], of_attempts: tuple[str, ...]) -> Explained:
     status, metadata = job.get("status") or {}, job["metadata"]
     nodes = sorted(set((status.get("placement") or {}).get("nodes") or ()))
     where = f" on {', '.join(nodes)}" if nodes else ""
@@ -166,7 +183,6 @@ def _of_a_started(job: Json, others: Iterable[Json], neighbours: tuple[str, ...]
         said += f", at {moment_text(due_s)} at the latest"
     name, phase = f"{metadata['namespace']}/{metadata['name']}", str(status.get("phase"))
     sentence = f"{name} does not wait: {phase}{where}{said}."
-    of_attempts = (*failure_sentences(job, others, time.time()), *_of_trial(status), *_of_stops(status))
     known = (sentence, *neighbours, *of_attempts)
     sentences = tuple(map(printable, (*known, *_what_runs_it_again(status, known))))
     failure = status.get("failure") or {}

@@ -169,7 +169,7 @@ def test_an_explanation_says_place_want_reason_holders_and_advice() -> None:
         "Why: BackingOff: its last attempt failed.",
         "Held by: team/other, lab/*.",
         "It is not tried before 2027-01-15 08:00 UTC.",
-        "You can: look at the logs of the last attempt; it is tried again by itself.",
+        "You can: see with coda explain why its last attempt failed; it is tried again by itself.",
     ]
 
 
@@ -273,6 +273,23 @@ async def test_a_failed_job_says_why_what_follows_and_which_others_failed_alike(
         "You can: look at its version.",
         "2 other jobs of its user failed alike within a day: default/a and default/b.",
         "It has ended, and no edit runs it again: delete it and submit it again.",
+    )
+    assert told.as_json()["failure"]["reason"] == "Core dump"
+
+
+async def test_a_job_that_waits_for_its_next_attempt_says_why_the_last_one_failed() -> None:
+    """Its pods are gone, so nobody can look into their logs."""
+    api = FakeApi()
+    pending = PENDING | {"code": "BackingOff", "message": "its last attempt failed"}
+    waits = failed_job("mine", decision="it is tried again while spec.retries allows")
+    waits["status"] |= {"phase": "Queued", "pending": pending}
+    api.set(JOBS, waits)
+    told = await explained(api, "default", "mine")
+    assert told.sentences[-4:] == (
+        "You can: see with coda explain why its last attempt failed; it is tried again by itself.",
+        "Attempt 2 failed with Core dump (rank 1 on n1): Segmentation fault.",
+        "What followed: it is tried again while spec.retries allows.",
+        "You can: look at its version.",
     )
     assert told.as_json()["failure"]["reason"] == "Core dump"
 
