@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import yaml
+
 from coda.allocator import SearchOutcome, resize, tuning
 from coda.model.decision import DenialCode
 from coda.model.trial_run import TrialOutcome
@@ -56,6 +58,17 @@ def test_every_reason_of_the_reference_is_in_the_code() -> None:
     }
     made = {f"Trial{outcome.value}" for outcome in TrialOutcome}
     assert sorted(ALL.keys() - said - made) == []
+
+
+def test_the_fields_that_the_reasons_of_jobs_name_exist() -> None:
+    """A name with or without its path, and with a value or not: `spec.suspend`, `onNodeLoss: Wait`."""
+    definition = yaml.load((code.ROOT / "crds" / "trainingjobs.yaml").read_text(), yaml.CSafeLoader)
+    properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    fields = {f"{part}.{name}" for part in ("spec", "status") for name in properties[part]["properties"]}
+    fields |= {field.partition(".")[2] for field in fields}
+    named = {name for said in OF_A_JOB.values() for name in re.findall(r"`([a-z][A-Za-z.]*)(?:: \w+)?`", said)}
+    assert "spec.suspend" in named
+    assert sorted(named - fields) == []
 
 
 def constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
