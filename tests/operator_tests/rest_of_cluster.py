@@ -25,6 +25,7 @@ class RestOfCluster:
     api: FakeCluster
     run_s: Callable[[int, int], float] = lambda attempt, rank: 1.0
     exit_code: Callable[[int, int], int | None] = lambda attempt, rank: 0
+    stop_s: float = 0.2  # how long a pod takes to end after its deletion was asked for
     needs_gib: int = 0  # of memory: rank 1 is killed where its limit is lower
     plans: bool = True
     binds: bool = True
@@ -78,7 +79,7 @@ class RestOfCluster:
             if metadata.get("stopped") and not metadata.get("finalizers"):
                 self.api.remove(path)
             elif not metadata.get("stopped"):
-                self._change(path, stop, after_s=0.2)
+                self._change(path, stop, after_s=self.stop_s)
         elif not node and self.binds:
             self.api.change(path, lambda item: item["spec"].update(nodeName=pin_of(item)))
         elif node and status["phase"] == "Pending":

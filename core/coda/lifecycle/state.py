@@ -253,6 +253,7 @@ class Step:
     delete: tuple[RankPod, ...] = ()
     record: bool = False  # store the record of its end: until then the job is kept
     let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`
+    disconnect: bool = False  # delete its Service: none of its ranks may still run
     finalize: bool = False  # let the API server delete the job: nothing of it is left
     remove: bool = False  # delete the job: its time to live is over
     wake_s: float | None = None  # decide again then, if nothing changes before

@@ -317,7 +317,8 @@ def _suspended(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     left = pods_left(now, now_s, config)
     if now.terms.suspend or left:
         suspended = replace(now.progress, generation=now.generation)
-        return Step(progress=with_stuck(suspended, left, now_s, config), delete=deletable(left))
+        told = with_stuck(suspended, left, now_s, config)
+        return Step(progress=told, delete=deletable(left), disconnect=now.terms.suspend and not left)
     planned = now.placement is not None and now.placement.attempt >= now.progress.attempt
     attempt = now.progress.attempt + (1 if planned else 0)
     resumed = replace(now, progress=replace(now.progress, queued_s=0.0, returned=False))
@@ -340,6 +341,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         progress=replace(progress, generation=now.generation),
         delete=running,
         record=record,
+        disconnect=free and not record,
         finalize=free and not record,
         remove=over and not record,
         wake_s=edited_s if now.held else None,

@@ -1,4 +1,4 @@
-"""Creates and resizes the pods of a gang, and creates its Service. Every write is safe to repeat.
+"""Creates and resizes the pods of a gang, and creates and deletes its Service. Every write is safe to repeat.
 
 A pod's creation cannot be made conditional on its job's version. So each create is preceded by a check that the job is
 still the one that was decided on; otherwise no further pod is made.
@@ -7,6 +7,7 @@ still the one that was decided on; otherwise no further pod is made.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,8 @@ from coda_operator.reconcile.pod_spec import headless_service, rank_pod
 from coda_operator.reconcile.request_slots import Purpose, RequestSlots
 from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
+
+log = logging.getLogger(__name__)
 
 _NOT_SERVED: Final = "the server could not find the requested resource"
 
@@ -67,6 +70,24 @@ class GangPods:
             return None if refusal is None else PodRefused(reason=reason_for(refusal), error=refusal)
         refusal = await self._resize(job, step.resize)
         return None if refusal is None else PodRefused(reason=reason_for_resize(refusal), error=refusal)
+
+    async def delete_service(self, job: JobRecord) -> None:
+        """Delete the job's Service, if it may have one: a quota of its namespace may count Services.
+
+        One that nobody may delete goes with the job. Raises Outage."""
+        if job.json["spec"]["replicas"] == 1 and job.progress.attempt == 1:
+            return  # it was never a gang
+        path = f"{_services_path(job)}/{job.json['metadata']['name']}"
+        try:
+            async with self._requests.reading():
+                found = await self._client.get(path)
+            if _is_owned(found, job):
+                async with self._requests.writing():
+                    await self._client.delete(path, uid=found["metadata"]["uid"])
+        except NotFound:
+            return
+        except Rejected as refusal:
+            log.warning("the Service of %s stays until the job is deleted: %s", job.key, refusal)
 
     async def _create(self, job: JobRecord, now: Situation, ranks: Iterable[int]) -> Rejected | None:
         errors: list[BaseException] = []
@@ -112,18 +133,17 @@ class GangPods:
         """Create the Service under which ranks find rank 0.
 
         Raises NameTaken; Conflict while one that is an earlier job's, or names other ranks, is going away."""
-        metadata, wanted = job.json["metadata"], headless_service(job.json)
-        path = f"/api/v1/namespaces/{metadata['namespace']}/services"
+        wanted, path = headless_service(job.json), _services_path(job)
         try:
             async with self._requests.writing():
                 await self._client.create(path, wanted)
         except AlreadyExists:
-            service = f"{path}/{metadata['name']}"
+            service = f"{path}/{wanted['metadata']['name']}"
             found = await self._client.get(service)
             if _is_owned(found, job) and found["spec"].get("selector") == wanted["spec"]["selector"]:
                 return
             if not any(owner["kind"] == KIND for owner in found["metadata"].get("ownerReferences") or ()):
-                raise NameTaken("Service", metadata["name"]) from None
+                raise NameTaken("Service", wanted["metadata"]["name"]) from None
             async with self._requests.writing():  # an earlier job's, not collected yet; or spec.dnsNames was edited
                 await self._client.delete(service, uid=found["metadata"]["uid"])
             raise Conflict(f"{service} is an earlier job's, or names other ranks") from None
@@ -188,6 +208,10 @@ def _is_final_for_resize(refusal: Rejected) -> bool:
     if isinstance(refusal, NotFound):  # the pod is gone, or no pod can be resized here
         return _NOT_SERVED in str(refusal)
     return blame_for(refusal) is not Blame.MOMENT
+
+
+def _services_path(job: JobRecord) -> str:
+    return f"/api/v1/namespaces/{job.json['metadata']['namespace']}/services"
 
 
 def _is_owned(item: Json, job: JobRecord) -> bool:

@@ -219,6 +219,8 @@ class Reconciler:
         not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)
         not_let_go_s = await self._endings.let_go(namespace, job.uid, step.let_go)
         not_recorded_s = self._post_record(job) if step.record else None
+        if step.disconnect:
+            await self._gang.delete_service(job)
         if step.finalize:
             await self._writer.remove_finalizer(self._cluster.job(job.key) or job)
             self._outbox.forget(job.uid, job.progress.attempt)

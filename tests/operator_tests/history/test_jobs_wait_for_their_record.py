@@ -18,7 +18,7 @@ from tests.operator_tests.operators import Operator, Wire, operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
 
 HOUR_S, DAY_S = 3600.0, 86400.0
-WRITES = 23  # of the story below, when nobody is killed
+WRITES = 24  # of the story below, when nobody is killed
 
 
 def is_held(api: FakeCluster, job: str) -> bool:

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
+from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import NODES, SERVICES, FakeCluster, clock
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import RestOfCluster, rest_of_cluster
@@ -89,14 +91,72 @@ async def test_an_edit_of_which_ranks_have_names_counts_from_the_next_attempt(be
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
 
 
-async def test_a_service_that_is_as_wanted_stays() -> None:
+async def test_a_service_that_is_as_wanted_stays_for_the_next_attempt() -> None:
+    api = FakeCluster()
+    fails_once = lambda attempt, rank: 1 if (attempt, rank) == (1, 1) else None  # noqa: E731 - reads as a value
+    async with rest_of_cluster(api, exit_code=fails_once), operator(api):
+        job = await runs(api)
+        old = api.item(f"{SERVICES}/job")
+        await reaches(api, job, "Running", attempt=2)
+    assert api.item(f"{SERVICES}/job") == old
+
+
+@pytest.mark.parametrize("code", [pytest.param(0, id="succeeded"), pytest.param(1, id="failed")])
+async def test_a_finished_gang_keeps_no_service(code: int) -> None:
+    """A quota of its namespace may count Services, and the job stays for a week."""
+    api = FakeCluster()
+    async with (
+        rest_of_cluster(api, exit_code=lambda attempt, rank: code, run_s=lambda attempt, rank: 30.0),
+        operator(api),
+    ):
+        job = await runs(api, retries=0)
+        assert api.exists(f"{SERVICES}/job")
+        await reaches(api, job, "Failed" if code else "Succeeded")
+        await api.until(lambda: not api.exists(f"{SERVICES}/job"), timeout_s=60)
+        assert api.exists(job)
+
+
+async def test_a_suspended_gang_keeps_its_service_until_its_ranks_have_ended() -> None:
+    """They may look for rank 0 while they save. When the job is resumed, it gets another one."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never, stop_s=20.0), operator(api):
+        job = await runs(api)
+        old = api.item(f"{SERVICES}/job")
+        api.edit(job, suspend=True)
+        await reaches(api, job, "Suspended")
+        await asyncio.sleep(10)
+        assert api.pods()
+        assert api.exists(f"{SERVICES}/job")
+        await api.until(lambda: not api.exists(f"{SERVICES}/job"), timeout_s=60)
+        assert not api.pods()
+        api.edit(job, suspend=False)
+        await reaches(api, job, "Running", attempt=2)
+    assert api.item(f"{SERVICES}/job")["metadata"]["uid"] != old["metadata"]["uid"]
+
+
+async def test_another_owners_service_of_that_name_stays() -> None:
     api = FakeCluster()
     async with rest_of_cluster(api, exit_code=never), operator(api):
         job = await runs(api)
-        old = api.item(f"{SERVICES}/job")
-        await suspended_and_resumed(api, job)
-        await reaches(api, job, "Running", attempt=2)
-    assert api.item(f"{SERVICES}/job") == old
+        api.change(f"{SERVICES}/job", lambda item: item["metadata"].update(ownerReferences=[]))
+        api.edit(job, suspend=True)
+        await reaches(api, job, "Suspended")
+        await asyncio.sleep(60)
+    assert api.exists(f"{SERVICES}/job")
+
+
+async def test_a_service_that_nobody_may_delete_keeps_no_finished_job() -> None:
+    api = FakeCluster()
+
+    def refuse(call: Call) -> None:
+        if call.verb == "delete" and call.path.startswith(SERVICES):
+            raise Rejected(403, "Forbidden", "admission webhook denied the request")
+
+    api.before = refuse
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(ttlSecondsAfterFinished=60)
+        await reaches(api, job, "Succeeded")
+        await api.until(lambda: not api.exists(job), timeout_s=120)
 
 
 async def suspended_and_resumed(api: FakeCluster, job: str, **spec: str) -> None:
