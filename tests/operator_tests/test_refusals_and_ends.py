@@ -19,10 +19,15 @@ from tests.operator_tests.test_accidents import events, never
 from tests.operator_tests.test_lost_ranks import reaches, runs
 
 DENIED = 'admission webhook "policy.example.com" denied the request: signature not verified'
+INSECURE = 'pods "job-1-0" is forbidden: violates PodSecurity "restricted:latest": hostNetwork=true'
 
 
 def deny(pod: Json) -> None:
     raise Rejected(403, "Forbidden", DENIED)
+
+
+def forbid(pod: Json) -> None:
+    raise Rejected(403, "Forbidden", INSECURE)
 
 
 async def test_a_job_that_was_accepted_once_outlives_a_policy_that_fails_for_a_while() -> None:
@@ -39,9 +44,45 @@ async def test_a_job_that_was_accepted_once_outlives_a_policy_that_fails_for_a_w
         await reaches(api, job, "Running", attempt=2)
 
 
-async def test_a_template_that_was_never_accepted_fails_at_once() -> None:
+@pytest.mark.parametrize("edits", [pytest.param(False, id="new"), pytest.param(True, id="edited while it waits")])
+async def test_what_a_webhook_denies_is_final_only_after_ten_minutes(edits: bool) -> None:
+    """Its registry may be away: applying the same manifest again would change nothing."""
+    api = FakeCluster()
+    async with rest_of_cluster(api) as rest, operator(api):
+        rest.plans = False
+        api.admit = (lambda pod: None) if edits else deny
+        job = api.submit()
+        if edits:
+            await reaches(api, job, "Queued")
+            await asyncio.sleep(3600)
+            api.admit = deny
+            api.edit(job, priority=1)
+        await api.until(lambda: api.status(job).get("reason") == "NotAdmitted", timeout_s=10)
+        assert DENIED in api.status(job)["message"]
+        await asyncio.sleep(580)
+        assert api.status(job)["reason"] == "NotAdmitted"
+        await asyncio.sleep(60)
+        assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Failed", "TemplateRefused")
+        assert DENIED in api.status(job)["message"]
+
+
+async def test_a_job_starts_soon_after_a_webhook_denies_it_no_more_and_each_edit_has_its_ten_minutes() -> None:
     api = FakeCluster()
     api.admit = deny
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit()
+        await asyncio.sleep(700)
+        assert api.status(job)["reason"] == "TemplateRefused"
+        api.edit(job, priority=1)
+        await asyncio.sleep(550)
+        assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Queued", "NotAdmitted")
+        api.admit = lambda pod: None
+        await api.until(lambda: api.status(job)["phase"] == "Succeeded", timeout_s=40)
+
+
+async def test_a_template_that_was_never_accepted_fails_at_once() -> None:
+    api = FakeCluster()
+    api.admit = forbid
     async with rest_of_cluster(api), operator(api):
         job = api.submit()
         assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
@@ -54,7 +95,7 @@ def accepted(status: Json) -> str:
 
 async def test_a_job_that_was_created_suspended_is_judged_when_it_is_resumed() -> None:
     api = FakeCluster()
-    api.admit = deny
+    api.admit = forbid
     async with rest_of_cluster(api), operator(api):
         job = api.submit(suspend=True)
         assert accepted(await reaches(api, job, "Suspended")) == "False"
@@ -81,7 +122,7 @@ async def test_a_job_that_was_accepted_and_then_suspended_outlives_such_a_policy
 
 async def test_a_template_that_was_mended_while_a_quota_is_full_says_that_it_waits_for_the_quota() -> None:
     api = FakeCluster()
-    api.admit = deny
+    api.admit = forbid
     async with rest_of_cluster(api), operator(api) as process:
         job = api.submit()
         refused = await reaches(api, job, "Failed")
@@ -94,7 +135,7 @@ async def test_a_template_that_was_mended_while_a_quota_is_full_says_that_it_wai
         assert "completionTime" not in waits
         await asyncio.sleep(3600)
         assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Queued", "QuotaExceeded")
-        api.admit = deny
+        api.admit = forbid
         api.edit(job, priority=2)
         assert (await reaches(api, job, "Failed"))["reason"] == "TemplateRefused"
         api.admit = beyond_quota

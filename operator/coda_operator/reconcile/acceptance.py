@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from coda.allocator import start_cores
+from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize
 from coda.model import Phase
@@ -17,7 +18,7 @@ from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, terms_with_volumes
-from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_to_wait
+from coda_operator.reconcile.api_refusals import Blame, blame_for, may_pass, reason_to_wait
 from coda_operator.reconcile.pod_spec import is_opportunistic, probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.trials import job_for
@@ -29,9 +30,10 @@ MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRefused:
-    """The API server never accepts such a pod; `message` says why."""
+    """The API server never accepts such a pod; `message` says why. `may_pass`: or a webhook denies it for a while."""
 
     message: str
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +76,12 @@ class Acceptor:
                 admitted = await self._client.create(
                     job.pods_path, probe, {"dryRun": "All", "fieldValidation": "Strict"}
                 )
-        except Rejected as refusal:
+        except (Rejected, Outage) as refusal:
             blame = blame_for(refusal)
             if blame is Blame.MOMENT:
                 raise
             if blame is Blame.TEMPLATE:
-                return TemplateRefused(message=str(refusal))
+                return TemplateRefused(message=str(refusal), may_pass=may_pass(refusal))
             return NotAdmitted(reason=reason_to_wait(refusal), message=f"not accepted yet: {refusal}")
         claims = claims_of(admitted)
         volumes = await self._volumes(job, claims) if claims else []

@@ -34,6 +34,7 @@ from coda_kube.objects.json_types import Json
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
+from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
 from coda_operator.reconcile.failures.rank_logs import RankLogs
@@ -79,6 +80,7 @@ class Reconciler:
         self._accepting = TurnSlots(ACCEPTED_AT_ONCE)
         self._trying_again = TurnSlots(TRIED_AGAIN_AT_ONCE)
         self._refusals_by_uid: dict[str, int] = {}  # dry runs in a row that the surroundings of a job refused
+        self._denials = Denials(clock)
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._trials = trials or Trials()
         self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector)
@@ -127,8 +129,7 @@ class Reconciler:
         step = furthest_step(now, self._clock(), self._config)
         answer: Json | TemplateRefused | NotAdmitted | None
         job, answer = await self._ask(job, step) if step.accept else (job, job.request)
-        if isinstance(answer, TemplateRefused) and not _is_for_good(job):
-            answer = NotAdmitted(reason="PodRefused", message=f"not accepted again yet: {answer.message}")
+        answer = self._judged(job, answer)
         if isinstance(answer, NotAdmitted):
             return await self._wait_for_admission(job, answer)
         self._refusals_by_uid.pop(job.uid, None)
@@ -139,6 +140,20 @@ class Reconciler:
         if step.accept and answer is not None:
             step = replace(step, progress=self._with_waiting(job, step.progress, answer))
         return await self._write(job, now, step, answer)
+
+    def _judged(
+        self, job: JobRecord, answer: Json | TemplateRefused | NotAdmitted | None
+    ) -> Json | TemplateRefused | NotAdmitted | None:
+        """The answer; of a refused template that may be admitted later: that the job waits for that."""
+        if not isinstance(answer, TemplateRefused):
+            self._denials.forget(job.uid)
+            return answer
+        if not is_refused_for_good(job.progress, job.generation, was_accepted=job.request is not None):
+            return NotAdmitted(reason="PodRefused", message=f"not accepted again yet: {answer.message}")
+        if answer.may_pass and not self._denials.is_final(job.uid, job.generation):
+            message = f"not accepted yet, it is tried again for {DENIED_S / 60:g} min: {answer.message}"
+            return NotAdmitted(reason="NotAdmitted", message=message)
+        return answer
 
     def _with_waiting(self, job: JobRecord, progress: Progress, request: Json) -> Progress:
         """The progress with the waiting clock of a job that is accepted with this request."""
@@ -259,7 +274,3 @@ class Reconciler:
             return None
         until_s = self._kept_back_until_s.setdefault(job.uid, self._clock() + self._config.passing_s)
         return until_s if self._clock() < until_s else None
-
-
-def _is_for_good(job: JobRecord) -> bool:
-    return is_refused_for_good(job.progress, job.generation, was_accepted=job.request is not None)

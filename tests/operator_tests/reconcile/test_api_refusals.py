@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
-from coda_kube.api.client import Rejected
+from coda_kube.api.client import Rejected, error_from_answer
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import PODS, FakeCluster
 from tests.operator_tests.operators import operator
@@ -30,6 +31,70 @@ from tests.operator_tests.rest_of_cluster import rest_of_cluster
             "ServiceAccountMissing",
             id="a namespace so new that it has no service account",
         ),
+        pytest.param(
+            403,
+            'pods "x" is forbidden: no PriorityClass with name high was found',
+            None,
+            "PriorityClassMissing",
+            id="a priority class that is applied a moment later",
+        ),
+        pytest.param(
+            403,
+            'pods "x" is forbidden: pod rejected: RuntimeClass "nvidia" not found',
+            None,
+            "RuntimeClassMissing",
+            id="a runtime class that the GPU operator makes",
+        ),
+        pytest.param(
+            403,
+            "pods is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+            "Failed",
+            "TemplateRefused",
+            id="a template that contradicts its runtime class",
+        ),
+        pytest.param(
+            403,
+            "insufficient quota to match these scopes: [{PriorityClass In [high]}]",
+            None,
+            "QuotaMissing",
+            id="a class that asks for a quota",
+        ),
+        pytest.param(
+            500,
+            "insufficient quota to match these scopes: [{PriorityClass In [high]}]",
+            None,
+            "QuotaMissing",
+            id="the same, as API servers say it",
+        ),
+        pytest.param(
+            500,
+            "insufficient quota to consume: requests.nvidia.com/gpu",
+            None,
+            "QuotaMissing",
+            id="a resource that asks for a quota",
+        ),
+        pytest.param(500, "failed calling webhook: i/o timeout", None, None, id="a webhook that does not answer"),
+        pytest.param(
+            400,
+            'admission webhook "x" denied the request: failed to verify image: i/o timeout',
+            None,
+            "NotAdmitted",
+            id="a webhook that denies while its registry is away",
+        ),
+        pytest.param(
+            422,
+            "ValidatingAdmissionPolicy 'x' denied request: failed to configure binding: no params found",
+            None,
+            "NotAdmitted",
+            id="a policy whose parameters are applied a moment later",
+        ),
+        pytest.param(
+            422,
+            "ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no GPUs here",
+            "Failed",
+            "TemplateRefused",
+            id="a policy that judges",
+        ),
         pytest.param(401, "Unauthorized", None, None, id="the API server has just started"),
         pytest.param(403, "not yet ready to handle request", None, None, id="so has an admission plugin"),
         pytest.param(403, 'User "x" cannot create resource "pods"', None, None, id="so has the authorizer"),
@@ -46,7 +111,7 @@ from tests.operator_tests.rest_of_cluster import rest_of_cluster
 async def test_a_refused_dry_run(status: int, message: str, phase: str | None, reason: str | None) -> None:
     """What no template can mend never fails a job: once the refusal ends, the job starts."""
     api = FakeCluster()
-    refusal: list[Rejected] = [Rejected(status, "", message)]
+    refusal = [error_from_answer(status, orjson.dumps({"message": message}).decode())]
 
     def admit(_pod: object) -> None:
         if refusal:
