@@ -175,6 +175,52 @@ async def test_a_finished_job_is_deleted_after_a_time(own_s: int | None, usual_s
         assert clock() - ended_s >= kept_s - 2
 
 
+MARKS = [
+    pytest.param({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, id="Helm"),
+    pytest.param({"annotations": {"meta.helm.sh/release-name": "train"}}, id="a Helm release"),
+    pytest.param({"labels": {"kustomize.toolkit.fluxcd.io/name": "train"}}, id="Flux"),
+    pytest.param({"labels": {"helm.toolkit.fluxcd.io/name": "train"}}, id="Flux with Helm"),
+    pytest.param({"labels": {"argocd.argoproj.io/instance": "train"}}, id="Argo CD"),
+    pytest.param({"labels": {"app.kubernetes.io/instance": "train"}}, id="Argo CD's default"),
+    pytest.param({"annotations": {"argocd.argoproj.io/tracking-id": "train:x"}}, id="Argo CD by annotation"),
+]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+async def test_a_finished_job_that_a_tool_would_make_again_stays_without_its_pods(mark: dict[str, Any]) -> None:
+    """Also for an operator that begins later: the job would run again, by nobody's wish."""
+    api = FakeCluster()
+    async with rest_of_cluster(api):
+        async with operator(api):
+            job = api.submit()
+            api.change(job, lambda item: item["metadata"].update(mark))
+            await reaches(api, job, "Succeeded")
+            await asyncio.sleep(7 * 86400.0 - 60)
+            assert len(api.pods()) == 2
+            await api.until(lambda: api.pods() == {}, timeout_s=120)
+        async with operator(api):
+            await asyncio.sleep(30 * 86400.0)
+        assert api.status(job)["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec"),
+    [
+        pytest.param({}, {"ttlSecondsAfterFinished": 3600}, id="it says for how long it is kept"),
+        pytest.param({"generateName": "job-"}, {}, id="nobody applies a job of this name again"),
+        pytest.param({"labels": {"app.kubernetes.io/managed-by": "me"}}, {}, id="another tool"),
+    ],
+)
+async def test_other_finished_jobs_go(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(**spec)
+        marked = {"labels": {"app.kubernetes.io/instance": "train"}} | metadata
+        api.change(job, lambda item: item["metadata"].update(marked))
+        await reaches(api, job, "Succeeded")
+        await api.until(lambda: not api.exists(job), timeout_s=8 * 86400.0)
+
+
 async def test_an_event_is_posted_once_the_api_server_is_back() -> None:
     api = FakeCluster()
     away = True

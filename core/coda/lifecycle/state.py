@@ -180,6 +180,7 @@ class Terms:
     active_deadline_s: float | None = None  # how long it may run, over all attempts
     start_deadline_s: float = 1800.0
     ttl_s: float | None = None
+    is_applied: bool = False  # a tool would make it again if it were deleted: from Git, or for a Helm release
     suspend: bool = False
     grow_memory_to_bytes: int = 0  # what a rank killed for memory may ask for in later attempts; 0: it never grows
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
@@ -256,6 +257,7 @@ class Step:
     disconnect: bool = False  # delete its Service: none of its ranks may still run
     finalize: bool = False  # let the API server delete the job: nothing of it is left
     remove: bool = False  # delete the job: its time to live is over
+    clear: bool = False  # delete the pods that it has left, also those that nobody remembers; it stays
     wake_s: float | None = None  # decide again then, if nothing changes before
 
 
@@ -279,8 +281,13 @@ def released_placement(now: Situation) -> Placement | None:
 
 
 def kept_s(now: Situation, config: LifecycleConfig) -> float | None:
-    """Return how long the finished job is kept; None: for ever."""
+    """Return how long the finished job is kept, or of one that stays its pods; None: for ever."""
     return now.terms.ttl_s if now.terms.ttl_s is not None else config.finished_ttl_s or None
+
+
+def stays(now: Situation) -> bool:
+    """True if only the pods of the finished job go with time: deleted, it would be made again, and run again."""
+    return now.terms.is_applied and now.terms.ttl_s is None
 
 
 def lacks_its_record(now: Situation) -> bool:

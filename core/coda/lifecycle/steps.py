@@ -47,6 +47,7 @@ from coda.lifecycle.state import (
     of_attempt,
     pods_left,
     released_placement,
+    stays,
 )
 from coda.lifecycle.stops import is_announced, not_stopping, stop, stop_after_notice, stop_order
 from coda.lifecycle.transitions import (
@@ -343,7 +344,8 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         record=record,
         disconnect=free and not record,
         finalize=free and not record,
-        remove=over and not record,
+        remove=over and not record and not stays(now),
+        clear=over and not record and stays(now),
         wake_s=edited_s if now.held else None,
     )
 

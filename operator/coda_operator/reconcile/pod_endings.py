@@ -16,11 +16,12 @@ from coda.errors import CodaError, Conflict
 from coda.lifecycle import RankPod
 from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
-from coda_kube.objects.names import RANK_FINALIZER
+from coda_kube.objects.names import LABEL_JOB_UID, RANK_FINALIZER
 from coda_kube.objects.pods.stops import ANNOTATION_STOP, Announcement, announcement_text
 from coda_operator.reconcile.request_slots import NotLeaderError, Purpose, RequestSlots
 from coda_operator.view import ClusterView, JobRecord
-from coda_operator.work_queue import LAST_OUTAGE_DELAY_S, retry_delay_s
+from coda_operator.view.rank_pods import rank_pod_from_json
+from coda_operator.work_queue import LAST_OUTAGE_DELAY_S, LONGEST_DELAY_S, retry_delay_s
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,18 @@ class PodEndings:
         again_s = await self._write(namespace, job_uid, pods, self._delete)
         deleted = [pod for pod in pods if f"{namespace}/{pod.name}" not in self._failed]
         return _earliest(again_s, await self.let_go(namespace, job_uid, deleted))
+
+    async def delete_left(self, job: JobRecord) -> float | None:
+        """Delete the pods that a finished job has left: nothing remembers them. Returns when to try again, if ever.
+
+        Raises Outage."""
+        async with self._requests.reading():
+            listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
+        pods = [rank_pod_from_json(pod, now_s=self._clock(), before=None) for pod in listing["items"]]
+        namespace = job.json["metadata"]["namespace"]
+        left = [pod for pod in pods if pod.owned and not pod.terminating]
+        is_done = await self.delete(namespace, job.uid, left) is None
+        return None if is_done else self._clock() + LONGEST_DELAY_S  # nobody waits for it
 
     async def let_go(self, namespace: str, job_uid: str, pods: Iterable[RankPod]) -> float | None:
         """Lift our finalizer from these pods. Returns when to try again, if ever."""

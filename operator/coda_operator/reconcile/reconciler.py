@@ -241,8 +241,9 @@ class Reconciler:
             self._outbox.forget(job.uid, job.progress.attempt)
         if step.remove:
             await self._writer.delete_job(job)
+        not_cleared_s = await self._endings.delete_left(job) if step.clear else None
         not_booked_s = self._cluster.times.due_s(job.uid)
-        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_booked_s)
+        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_cleared_s, not_booked_s)
         return min((at_s for at_s in moments_s if at_s is not None), default=None)
 
     def _post_record(self, job: JobRecord) -> float:

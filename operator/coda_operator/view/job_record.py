@@ -28,6 +28,16 @@ from coda_operator.view.time_ledger import readable_account
 Item = Mapping[str, Any]
 
 _ORPHAN: Final = "orphan"  # the garbage collector's finalizer
+_LABELS_OF_TOOLS: Final = frozenset(
+    {
+        "app.kubernetes.io/instance",  # Argo CD's by default
+        "argocd.argoproj.io/instance",
+        "helm.toolkit.fluxcd.io/name",
+        "kustomize.toolkit.fluxcd.io/name",
+    }
+)
+ANNOTATIONS_OF_TOOLS: Final = frozenset({"argocd.argoproj.io/tracking-id", "meta.helm.sh/release-name"})
+"""By these a tool knows what it has applied, and applies again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,7 @@ def record_from_json(key: str, job: Json) -> JobRecord:
     metadata = job["metadata"]
     spec = job["spec"]
     status = job.get("status") or {}
-    terms = terms_from_json(spec_of_attempt(job))
+    terms = replace(terms_from_json(spec_of_attempt(job)), is_applied=is_applied(metadata))
     if runs_trial(status):  # its deadlines are those of the trial
         start_s = min(terms.start_deadline_s, terms.trial.wait_s)
         terms = replace(terms, active_deadline_s=None, start_deadline_s=start_s)
@@ -144,6 +154,15 @@ def terms_from_json(spec: Item) -> Terms:
         resumable=bool(spec.get("resumable")),
         trial=trial_terms_from_json(spec),
     )
+
+
+def is_applied(metadata: Item) -> bool:
+    """True if a tool would make the job again if it were deleted. Nothing makes a generated name again."""
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if metadata.get("generateName"):
+        return False
+    is_marked = not (_LABELS_OF_TOOLS.isdisjoint(labels) and ANNOTATIONS_OF_TOOLS.isdisjoint(annotations))
+    return is_marked or labels.get("app.kubernetes.io/managed-by") == "Helm"
 
 
 def category_from_json(spec: Item) -> Category | None:

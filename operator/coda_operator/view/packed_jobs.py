@@ -13,6 +13,7 @@ from coda.model import FINISHED
 from coda_kube.api.watch_cache import key_of, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
+from coda_operator.view.job_record import ANNOTATIONS_OF_TOOLS
 
 FINISHED_PHASES: Final = frozenset(phase.value for phase in FINISHED)
 
@@ -123,7 +124,7 @@ class KnownJob(dict[str, Any]):
 
 
 def _without_finished_parts(job: Json) -> Json:
-    """Return a finished job without what nothing reads again: template, placement, progress, tuning, annotations.
+    """Return a finished job without what nothing reads again: template, placement, progress, tuning, most annotations.
 
     A refused template stays: it may be edited. What tuning found stays until the job's record is stored."""
     status = job.get("status") or {}
@@ -132,12 +133,13 @@ def _without_finished_parts(job: Json) -> Json:
     is_held = FINALIZER in (job["metadata"].get("finalizers") or ())
     unread = ("placement", "progress") if is_held else ("placement", "progress", "tuning")
     return job | {
-        "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"} | _stamp(job),
+        "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"} | _notes(job),
         "spec": {name: field for name, field in job["spec"].items() if name != "template"},
         "status": {name: field for name, field in status.items() if name not in unread},
     }
 
 
-def _stamp(job: Json) -> Json:
-    stamp = (job["metadata"].get("annotations") or {}).get(ANNOTATION_USER)
-    return {"annotations": {ANNOTATION_USER: stamp}} if stamp else {}
+def _notes(job: Json) -> Json:
+    kept = ANNOTATIONS_OF_TOOLS | {ANNOTATION_USER}
+    notes = {name: text for name, text in (job["metadata"].get("annotations") or {}).items() if name in kept and text}
+    return {"annotations": notes} if notes else {}

@@ -48,6 +48,7 @@ situations = st.builds(
         start_deadline_s=st.sampled_from([1.0, 1800.0]),
         ttl_s=st.sampled_from([None, 0.0, 50.0]),
         suspend=st.booleans(),
+        is_applied=st.booleans(),
     ),
     generation=st.integers(1, 2),
     progress=st.builds(
@@ -169,6 +170,7 @@ def test_a_job_goes_only_once_its_record_is_stored(now: Situation) -> None:
     if lacks_its_record(now):
         assert not step.finalize
         assert not step.remove
+        assert not step.clear
     assert not step.record or (lacks_its_record(now) and (now.deleting or now.progress.phase in FINISHED))
     if not now.deleting and now.progress.phase in FINISHED:
         assert step.record == lacks_its_record(now)

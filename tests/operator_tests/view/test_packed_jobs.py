@@ -122,6 +122,14 @@ def test_a_packed_job_says_what_may_still_matter(phase: str) -> None:
     assert after.version == before.version
 
 
+def test_of_a_packed_jobs_annotations_those_stay_by_which_a_tool_knows_it() -> None:
+    job = job_json(7)
+    job["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] = "train:x"
+    packed = unpacked_job(packed_job(job))
+    assert packed["metadata"]["annotations"] == {"argocd.argoproj.io/tracking-id": "train:x"}
+    assert record_from_json("team-7/train-7", packed).terms.is_applied
+
+
 def test_a_refused_template_is_kept_because_it_may_be_edited() -> None:
     job = job_json(7, "Failed", reason="TemplateRefused")
     assert unpacked_job(packed_job(job)) == job
