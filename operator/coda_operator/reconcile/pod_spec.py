@@ -49,6 +49,10 @@ _NODE_TROUBLE = tuple(
 )
 """Coda judges itself when a node is lost. Without these, Kubernetes would evict the ranks after 5 min in any case."""
 
+_KEEPS_ITS_NODE = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Who moves one rank ends the whole attempt. Karpenter does not see a rank's pin, so it takes it for one that fits
+elsewhere. Source: Karpenter's `newPodRequirements`, which reads no `matchFields`; Cluster Autoscaler's FAQ."""
+
 
 def probe_pod(job: Job, *, attempt: int, cores: int, memory: RankMemory | None = None) -> Json:
     """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name.
@@ -132,7 +136,8 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
                 LABEL_ATTEMPT: str(attempt),
                 LABEL_RANK: str(rank),
             },
-            "annotations": (template_metadata.get("annotations") or {})
+            "annotations": _KEEPS_ITS_NODE
+            | (template_metadata.get("annotations") or {})
             | _stamp(metadata)
             | {ANNOTATION_MAIN: main["name"]},
             "ownerReferences": [_owner(metadata)],

@@ -69,7 +69,21 @@ def test_a_pod_carries_the_stamp_of_its_job() -> None:
     job["spec"]["template"]["metadata"]["annotations"] = {"mine": "2"}
     notes = rank_pod(job, PLAN, 1)["metadata"]["annotations"]
     of_coda = {"coda.scheduler/user": "ann", "coda.scheduler/plan": "p3", "coda.scheduler/main-container": "main"}
-    assert notes == {"mine": "2"} | of_coda
+    assert notes == {"mine": "2"} | KEEPS_ITS_NODE | of_coda
+
+
+KEEPS_ITS_NODE = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+def test_no_autoscaler_moves_a_rank_unless_its_template_says_so() -> None:
+    """Its whole gang would be rolled back. Karpenter takes a pinned pod for one that fits elsewhere."""
+    job = copy.deepcopy(JOB)
+    pods = [rank_pod(job, PLAN, 1), probe_pod(job, attempt=1, cores=4)]
+    assert [KEEPS_ITS_NODE.items() <= pod["metadata"]["annotations"].items() for pod in pods] == [True, True]
+    job["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "4h"}
+    notes = rank_pod(job, PLAN, 1)["metadata"]["annotations"]
+    assert notes["karpenter.sh/do-not-disrupt"] == "4h"
+    assert notes["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
 def test_the_pin_is_added_to_every_term_the_user_wrote() -> None:
