@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
 
 from coda.allocator.memory_growth import RankMemory
 from coda.model import Placement
@@ -40,6 +41,8 @@ from coda_kube.objects.quantities import quantity_from_bytes, whole_from_quantit
 from coda_kube.objects.read import AUTO
 
 MASTER_PORT = 29500  # torchrun's default
+HOST_PORTS = range(20000, 30000)
+"""Ports of jobs on their nodes' network. Our choice: below NodePorts (30000) and those of connections (32768)."""
 
 Job = Mapping[str, Any]
 
@@ -104,7 +107,7 @@ def headless_service(job: Job) -> Json:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {LABEL_JOB_UID: metadata["uid"]} | ({} if all_ranks else {LABEL_RANK: "0"}),
-            "ports": [{"name": "rendezvous", "port": MASTER_PORT}],
+            "ports": [{"name": "rendezvous", "port": _master_port(job)}],
         },
     }
 
@@ -122,6 +125,8 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
         "tolerations": [*(wanted.get("tolerations") or ()), {"key": POOL_TAINT, "operator": "Exists"}, *_NODE_TROUBLE],
         "containers": [_equipped(main, job, attempt=attempt, rank=rank, cores=cores), *others],
     }
+    if spec["replicas"] > 1 and wanted.get("hostNetwork") and not wanted.get("dnsPolicy"):
+        pod_spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # by default its node's resolver is asked, for rank 0 too
     if spec.get("reportProgress", True) and (rank == 0 or spec.get("stopNoticeSeconds")):
         pod_spec |= _job_directory(pod_spec)
     return {
@@ -145,6 +150,15 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
         },
         "spec": pod_spec,
     }
+
+
+def _master_port(job: Job) -> int:
+    """Return the port of rank 0. On its node's network it is the job's own: another rank 0 may be on that node.
+
+    Jobs share one with a probability of 1 in 10 000; then the second fails, and may set MASTER_PORT."""
+    if not job["spec"]["template"]["spec"].get("hostNetwork"):
+        return MASTER_PORT
+    return HOST_PORTS[crc32(job["metadata"]["uid"].encode()) % len(HOST_PORTS)]
 
 
 def _stamp(metadata: Mapping[str, Any]) -> Json:
@@ -181,6 +195,8 @@ def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) 
     env = container.get("env") or ()
     taken = {entry.get("name") for entry in env}
     wanted = _rendezvous(job, attempt=attempt, rank=rank)
+    if "MASTER_PORT" in taken:  # torchrun reads its own variable only; Kubernetes expands this one
+        wanted["PET_MASTER_PORT"] = "$(MASTER_PORT)"
     more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
     return {**container, "resources": resources | amounts, "env": [*env, *more]}
 
@@ -229,18 +245,18 @@ def _job_directory(spec: Job) -> Json:
 def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
     """Source: torch.distributed environment variables; PET_* are torchrun's arguments by environment."""
     metadata, spec = job["metadata"], job["spec"]
-    replicas = int(spec["replicas"])
+    replicas, port = int(spec["replicas"]), str(_master_port(job))
     master = "localhost"
     if replicas > 1:
         master = f"{rank_hostname(attempt, 0)}.{metadata['name']}.{metadata['namespace']}.svc"
     return {
         "MASTER_ADDR": master,
-        "MASTER_PORT": str(MASTER_PORT),
+        "MASTER_PORT": port,
         "WORLD_SIZE": str(replicas),
         "RANK": str(rank),
         "PET_NNODES": str(replicas),
         "PET_NODE_RANK": str(rank),
         "PET_NPROC_PER_NODE": str(spec["gpusPerReplica"]),
         "PET_MASTER_ADDR": master,
-        "PET_MASTER_PORT": str(MASTER_PORT),
+        "PET_MASTER_PORT": port,
     }

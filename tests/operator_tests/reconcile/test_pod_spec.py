@@ -116,6 +116,56 @@ def test_what_the_user_set_in_the_environment_stays() -> None:
     assert [entry["value"] for entry in env if entry["name"] == "MASTER_PORT"] == ["1234"]
 
 
+def test_torchruns_port_is_the_one_that_the_user_set() -> None:
+    """torchrun reads its own variable only. Kubernetes expands the name, wherever the value comes from."""
+    job = copy.deepcopy(JOB)
+    mine = {"name": "MASTER_PORT", "valueFrom": {"configMapKeyRef": {"name": "ports", "key": "master"}}}
+    job["spec"]["template"]["spec"]["containers"][0]["env"] = [mine]
+    first, *others = rank_pod(job, PLAN, 0)["spec"]["containers"][0]["env"]
+    assert first == mine
+    assert {"name": "PET_MASTER_PORT", "value": "$(MASTER_PORT)"} in others
+
+
+def on_the_host(uid: str = "u1", **of_pod: Any) -> dict[str, Any]:
+    job = copy.deepcopy(JOB)
+    job["metadata"]["uid"] = uid
+    job["spec"]["template"]["spec"] |= {"hostNetwork": True} | of_pod
+    return job
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "policy"),
+    [
+        pytest.param({"hostNetwork": True}, "ClusterFirstWithHostNet", id="the node's resolver knows no rank 0"),
+        pytest.param({"hostNetwork": True, "dnsPolicy": "Default"}, "Default", id="the user chose"),
+        pytest.param({}, None, id="a network of its own"),
+    ],
+)
+def test_a_gang_on_the_hosts_network_finds_rank_zero(of_pod: dict[str, Any], policy: str | None) -> None:
+    job = copy.deepcopy(JOB)
+    job["spec"]["template"]["spec"] |= of_pod
+    assert rank_pod(job, PLAN, 1)["spec"].get("dnsPolicy") == policy
+    alone = job | {"spec": job["spec"] | {"replicas": 1}}
+    assert rank_pod(alone, PLAN, 0)["spec"].get("dnsPolicy") == of_pod.get("dnsPolicy")
+
+
+def port_of(job: dict[str, Any], attempt: int = 3) -> int:
+    plan = replace(PLAN, attempt=attempt)
+    env = {entry["name"]: entry["value"] for entry in rank_pod(job, plan, 1)["spec"]["containers"][0]["env"]}
+    assert env["MASTER_PORT"] == env["PET_MASTER_PORT"]
+    assert headless_service(job)["spec"]["ports"] == [{"name": "rendezvous", "port": int(env["MASTER_PORT"])}]
+    return int(env["MASTER_PORT"])
+
+
+def test_jobs_on_the_hosts_network_have_ports_of_their_own() -> None:
+    """Two of them may have their rank 0 on one node. No port is a NodePort or may be taken by a connection."""
+    ports = [port_of(on_the_host(f"5a3c5c1e-0000-4000-8000-{number:012d}")) for number in range(100)]
+    assert len(set(ports)) > 95
+    assert all(20000 <= port < 30000 for port in ports)
+    assert port_of(on_the_host(), attempt=1) == port_of(on_the_host(), attempt=2)
+    assert port_of(JOB) == 29500
+
+
 def test_rank_zero_has_a_directory_to_say_how_far_it_is() -> None:
     spec = rank_pod(JOB, PLAN, 0)["spec"]
     main, logs = spec["containers"]
