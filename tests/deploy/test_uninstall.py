@@ -26,7 +26,17 @@ from coda_operator.uninstall.settings import Settings
 from tests.deploy.charts import NAMESPACE, Helm, Json
 from tests.deploy.installed import COLLECTIONS, TWO_OPERATORS, Installed, ready_for_the_chart
 from tests.deploy.pods_as_processes import volume_folder
-from tests.e2e.cpu_jobs import BATCH, DEPLOYMENTS, JOBS, PODS, batch_job, deployment, pod_json, wait_until_gated
+from tests.e2e.cpu_jobs import (
+    BATCH,
+    DEPLOYMENTS,
+    FAILS_ON_DISRUPTION,
+    JOBS,
+    PODS,
+    batch_job,
+    deployment,
+    pod_json,
+    wait_until_gated,
+)
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for_pending, wait_for_phase, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -125,7 +135,8 @@ async def test_a_namespace_opts_in_and_out(admin: Client) -> None:
     await admin.create(DEPLOYMENTS, deployment("service", pods=2, cpu=TOO_MANY_CORES, labels=SERVICE))
     counts = batch_job("counts", pods=3, cpu=TOO_MANY_CORES, backoffLimit=0)
     counts["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
-    ignores = batch_job("ignores", pods=2, cpu=TOO_MANY_CORES, backoffLimit=0)
+    rules = {"rules": [FAILS_ON_DISRUPTION | {"action": "Ignore"}]}
+    ignores = batch_job("ignores", pods=2, cpu=TOO_MANY_CORES, backoffLimit=0, podFailurePolicy=rules)
     for job in (counts, ignores):
         job["spec"]["template"]["metadata"]["labels"] = SERVICE
         await admin.create(JOBS, job)

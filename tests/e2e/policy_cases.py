@@ -103,6 +103,25 @@ def pinned(namespace: str) -> Json:
     return pod(nodeName="node-0001", tolerations=[{"operator": ANY}], metadata={"namespace": namespace})
 
 
+def batch_job(
+    *, labels: Json | None = None, metadata: Json | None = None, job: Json | None = None, **more: Any
+) -> Json:
+    """A Job of Kubernetes whose pods have these labels, and more in their specification."""
+    template = pod(labels=labels, restartPolicy="Never") | {"metadata": {"labels": labels or {}}}
+    template["spec"] |= more
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"} | (metadata or {}),
+        "spec": {"template": {each: template[each] for each in ("metadata", "spec")}} | (job or {}),
+    }
+
+
+def asking_for(resource: str, container: str = "main") -> Json:
+    """A container that asks for one of it."""
+    return {"containers": [{"name": container, "image": "busybox", "resources": {"limits": {resource: "1"}}}]}
+
+
 MINE = {"key": key("pool"), "operator": ANY}
 ALL = {"operator": ANY}
 GATE = [{"name": key("admission")}]
@@ -202,4 +221,42 @@ NEW_PODS = [
     pytest.param(USER, mounting("/run"), None, id="a folder above: for pod security to refuse"),
     pytest.param(USER, mounting("/run/codas"), None, id="another folder"),
     pytest.param(MASTER, mounting("/run/coda"), None, id="an administrator looks at it"),
+]
+BESIDE: Json = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
+SPREAD: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+RETURNING = [  # new Jobs of a namespace that opted in; which of them get the rule that evictions are no failures
+    pytest.param(batch_job(), True, id="says nothing"),
+    pytest.param(batch_job(metadata=owner("CronJob", "batch/v1")), True, id="of a CronJob"),
+    pytest.param(batch_job(job={"backoffLimit": 1}), True, id="tries twice"),
+    pytest.param(batch_job(affinity={"nodeAffinity": {}}), True, id="affinity to nodes"),
+    pytest.param(batch_job(**asking_for("memory")), True, id="memory"),
+    pytest.param(batch_job(job={"podReplacementPolicy": "Failed"}), True, id="replaces what has ended"),
+    pytest.param(  # the API server fills this in before any policy looks, so who says it is not told from who does not
+        batch_job(job={"podReplacementPolicy": "TerminatingOrFailed"}), True, id="says the default"
+    ),
+    pytest.param(batch_job(restartPolicy="OnFailure"), False, id="restarted in place"),
+    pytest.param(batch_job(job={"backoffLimit": 0}), False, id="runs once"),
+    pytest.param(
+        batch_job(job={"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 0}),
+        False,
+        id="runs each index once",
+    ),
+    pytest.param(batch_job(metadata=owner("JobSet", "jobset.x-k8s.io/v1alpha2")), False, id="of a JobSet"),
+    pytest.param(batch_job(metadata=owner("CronJob", "example.com/v1")), False, id="of another group's CronJob"),
+    pytest.param(batch_job(metadata={"labels": {key("opt-in"): "false"}}), False, id="opted out"),
+    pytest.param(batch_job(labels={key("opt-in"): "false"}), False, id="opted out in its template"),
+    pytest.param(batch_job(**asking_for("nvidia.com/gpu")), False, id="GPUs"),
+    pytest.param(batch_job(initContainers=asking_for("nvidia.com/gpu", "first")["containers"]), False, id="GPUs first"),
+    pytest.param(batch_job(resourceClaims=[{"name": "a", "resourceClaimName": "a"}]), False, id="a device"),
+    pytest.param(batch_job(hostNetwork=True), False, id="the host's network"),
+    pytest.param(batch_job(schedulerName="volcano"), False, id="another scheduler"),
+    pytest.param(batch_job(nodeName="elsewhere"), False, id="a node"),
+    pytest.param(
+        batch_job(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [BESIDE]}}),
+        False,
+        id="anti-affinity",
+    ),
+    pytest.param(batch_job(topologySpreadConstraints=[SPREAD]), False, id="spreading"),
+    pytest.param(batch_job(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]), False, id="a claim"),
+    pytest.param(batch_job(priorityClassName="system-node-critical"), False, id="a class of the system"),
 ]

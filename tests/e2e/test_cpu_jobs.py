@@ -13,6 +13,7 @@ import pytest_asyncio
 import reclaim
 from coda.errors import CodaError
 from coda_kube.api.client import Client
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
@@ -39,7 +40,7 @@ from tests.e2e.cpu_jobs import (
     wait_until_some_wait,
 )
 from tests.e2e.jobs import PATIENCE_S, job_json, submit, wait_for, wait_for_phase
-from tests.e2e.policy_cases import EXTENDER, MASTER, USER, WIDE_USER, owner
+from tests.e2e.policy_cases import EXTENDER, MASTER, RETURNING, USER, WIDE_USER, owner
 from tests.e2e.scheduling import QUICK_LEASE, leader_of
 
 pytestmark = pytest.mark.e2e
@@ -205,6 +206,14 @@ async def test_another_groups_daemons_are_left_alone(admin: Client, version: str
     body = pod_json("other")
     made = await admin.create(PODS, body | {"metadata": body["metadata"] | owner(kind, version)}, {"dryRun": "All"})
     assert bool(made["spec"].get("schedulingGates")) == is_gated
+
+
+@pytest.mark.usefixtures("batch")
+@pytest.mark.parametrize(("job", "is_ruled"), RETURNING)
+async def test_a_job_whose_pods_may_come_back_gets_the_rule_for_it(admin: Client, job: Json, is_ruled: bool) -> None:
+    made = await admin.create(JOBS, job, {"dryRun": "All"})
+    assert ("podFailurePolicy" in made["spec"]) == is_ruled, made
+    assert made["spec"]["podReplacementPolicy"] == ("Failed" if is_ruled else "TerminatingOrFailed")
 
 
 @pytest.mark.usefixtures("batch")
