@@ -82,6 +82,7 @@ async def _run(settings: Settings, client: Client) -> None:
         clock=clock,
         rules=rules.book,
         trials=trials,
+        pool_taints=settings.pool_taint_keys(),
     )
     metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from coda.lifecycle import LifecycleConfig
+from coda_kube.objects.names import POOL_TAINTS
 from coda_kube.settings import ReplicaSettings, settings_from_environment
 
 
@@ -24,6 +25,8 @@ class Settings(ReplicaSettings):
         default=604800.0, ge=0
     )  # finished jobs that say nothing are kept so long; 0: for ever
     pool_mode: Literal["tainted", "shared"] = "tainted"  # shared: nodes with GPUs belong to the pool without its taint
+    pool_taints: str = POOL_TAINTS
+    """Keys of taints that ranks without a GPU of their own tolerate, beside the pool's own; separated by commas."""
     certificates: Literal["own", "foreign"] = "own"  # foreign: somebody else makes those of extender and scheduler
     history_url: SecretStr = SecretStr("")
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
@@ -50,6 +53,10 @@ class Settings(ReplicaSettings):
         """The labels of the nodes that are kept for trials; empty: any node."""
         parts = [part.partition("=") for part in self.trial_nodes.split(",") if part.strip()]
         return {name.strip(): text.strip() for name, _, text in parts}
+
+    def pool_taint_keys(self) -> tuple[str, ...]:
+        """The keys of `pool_taints`."""
+        return tuple(key for each in self.pool_taints.split(",") if (key := each.strip()))
 
     def lifecycle(self) -> LifecycleConfig:
         """The life cycle's times."""

@@ -162,6 +162,7 @@ def test_values_become_settings(helm: Helm) -> None:
         "CODA_HOST": "::",
         "CODA_METRICS_PORT": "9090",
         "CODA_POOL_MODE": "tainted",
+        "CODA_POOL_TAINTS": "nvidia.com/gpu",
         "CODA_CERTIFICATES": "own",
         "CODA_METRICS_ACCESS": "authorized",
         "CODA_LOG_LEVEL": "DEBUG",

@@ -31,7 +31,7 @@ SETTINGS: dict[str, type[BaseModel]] = {
 # What the chart sets itself, from values of their own, from the pod or by what it mounts.
 SET_BY_CHART = {
     "operator": {
-        *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode"),
+        *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode", "pool_taints"),
         *("history_url", "history_file", "failure_rules", "metrics_access", "certificates"),
     },
     "extender": {

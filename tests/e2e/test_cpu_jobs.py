@@ -75,6 +75,7 @@ async def test_a_bare_pod_waits_for_the_planner_and_runs_where_it_says(user: Cli
     made = await admin.create(PODS, pod_json("one", run_s=1))
     assert made["spec"]["schedulerName"] == "coda"
     assert made["spec"]["schedulingGates"] == [GATE]
+    assert tolerated(made) == ["coda.scheduler/pool", "nvidia.com/gpu"]
     ended = await wait_for(admin, f"{PODS}/one", lambda pod: pod["status"]["phase"] == "Succeeded")
     terms = ended["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] == [ended["spec"]["nodeName"]]
@@ -168,6 +169,20 @@ async def test_who_would_not_come_back_never_borrows(user: Client, admin: Client
     assert len(pods) == 24
     assert sum(map(is_bound, pods)) == 4
     assert not any(map(borrows, pods))
+
+
+def tolerated(pod: Json) -> list[str]:
+    """The keys of the taints that the pod tolerates with every value and effect."""
+    return [
+        one["key"] for one in pod["spec"]["tolerations"] if (one["operator"], one.get("effect")) == ("Exists", None)
+    ]
+
+
+@pytest.mark.usefixtures("batch")
+async def test_what_a_pod_tolerates_itself_it_still_does(admin: Client) -> None:
+    body = pod_json("one", tolerations=[{"key": "mine", "operator": "Exists"}])
+    made = await admin.create(PODS, body, {"dryRun": "All"})
+    assert tolerated(made) == ["mine", "coda.scheduler/pool", "nvidia.com/gpu"]
 
 
 async def test_a_namespace_that_did_not_opt_in_is_left_alone(admin: Client) -> None:

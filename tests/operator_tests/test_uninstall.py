@@ -109,13 +109,16 @@ async def test_no_more_than_a_few_requests_are_under_way() -> None:
     assert most == AT_ONCE
 
 
+MINE = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
 def test_a_pod_of_nobodys_is_made_anew_as_its_maker_asked_for_it() -> None:
     zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]}}}
     waited = pod(
         notes={**RELEASED, "coda.scheduler/user": "ann", "mine": "1", "coda.scheduler/throttling": "false"},
         schedulingGates=[GATE, {"name": "x"}],
-        tolerations=[{"key": "coda.scheduler/pool", "operator": "Exists"}, {"key": "other"}],
+        tolerations=[MINE, {"key": "coda.scheduler/pool", "operator": "Exists"}, MINE, {"key": "other"}],
         affinity=pinned(wish, "node-7"),
     )
     waited["metadata"] |= {"uid": "u", "resourceVersion": "5", "labels": {"a": "b"}, "managedFields": []}
@@ -131,7 +134,7 @@ def test_a_pod_of_nobodys_is_made_anew_as_its_maker_asked_for_it() -> None:
     }
     assert fresh["spec"]["schedulerName"] == "default-scheduler"
     assert fresh["spec"]["schedulingGates"] == [{"name": "x"}]
-    assert fresh["spec"]["tolerations"] == [{"key": "other"}]
+    assert fresh["spec"]["tolerations"] == [MINE, {"key": "other"}]
     terms = fresh["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert [term["matchExpressions"] for term in terms["nodeSelectorTerms"]] == [zone["matchExpressions"]]
     assert not any(term["matchFields"] for term in terms["nodeSelectorTerms"])

@@ -11,6 +11,7 @@ from coda_cli.doctor.agents import agents, gpus_of
 from coda_cli.doctor.daemon_sets import kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
+from coda_cli.doctor.pool_taints import unreachable_pool
 from coda_cli.doctor.seen import LEASES, Lead, Seen
 from coda_cli.doctor.suspects import suspect_gpus
 from coda_kube.objects.json_types import Json
@@ -101,6 +102,7 @@ def _cpu_jobs(seen: Seen) -> Iterator[Finding]:
         yield Finding(Level.BAD, about, says, "Kubernetes 1.36 and cpuJobs.enabled in the chart")
     else:
         yield Finding(Level.GOOD, about, f"{counted(opted_in, 'namespace')} opted in")
+        yield from unreachable_pool(seen)
 
 
 def _gpu_nodes(seen: Seen) -> Iterator[Finding]:

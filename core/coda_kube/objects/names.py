@@ -79,6 +79,9 @@ STOP_FILE: Final = "stop"  # by the agent: the job is to save and end
 POOL_TAINT: Final = f"{GROUP}/pool"
 
 GPU: Final = "nvidia.com/gpu"
+POOL_TAINTS: Final = GPU
+"""Keys of other taints of GPU nodes, separated by commas, as the chart's `pool.taints` has them by default. GKE taints
+every GPU node so."""
 
 
 def pod_name(job_name: str, attempt: int, rank: int) -> str:

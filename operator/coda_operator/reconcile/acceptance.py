@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coda.allocator import start_cores
@@ -48,9 +48,15 @@ class Acceptor:
     """Makes `status.request` from a job's template."""
 
     def __init__(
-        self, client: Client, cluster: ClusterView, requests: RequestSlots, trial_nodes: Mapping[str, str]
+        self,
+        client: Client,
+        cluster: ClusterView,
+        requests: RequestSlots,
+        trial_nodes: Mapping[str, str],
+        pool_taints: Sequence[str] = (),
     ) -> None:
         self._trial_nodes = trial_nodes
+        self._pool_taints = pool_taints
         self._client = client
         self._cluster = cluster
         self._requests = requests
@@ -70,7 +76,9 @@ class Acceptor:
     async def _admitted(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
         asked = job_for(job.json, wanted, self._trial_nodes)
         cores = self._cores(job, asked)
-        probe = probe_pod(asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory)
+        probe = probe_pod(
+            asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory, pool_taints=self._pool_taints
+        )
         try:
             async with self._requests.reading():
                 admitted = await self._client.create(

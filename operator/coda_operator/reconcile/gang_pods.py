@@ -53,9 +53,15 @@ class GangPods:
     """Writes the pods of gangs."""
 
     def __init__(
-        self, client: Client, cluster: ClusterView, requests: RequestSlots, trial_nodes: Mapping[str, str]
+        self,
+        client: Client,
+        cluster: ClusterView,
+        requests: RequestSlots,
+        trial_nodes: Mapping[str, str],
+        pool_taints: Sequence[str] = (),
     ) -> None:
         self._trial_nodes = trial_nodes
+        self._pool_taints = pool_taints
         self._client = client
         self._cluster = cluster
         self._requests = requests
@@ -151,7 +157,7 @@ class GangPods:
     async def _create_pod(self, job: JobRecord, rank: int) -> None:
         assert job.placement is not None
         asked = job_for(job.json, job.progress, self._trial_nodes)
-        pod = rank_pod(asked, job.placement, rank, job.progress.memory)
+        pod = rank_pod(asked, job.placement, rank, job.progress.memory, self._pool_taints)
         name = pod["metadata"]["name"]
         try:
             created = await self._client.create(job.pods_path, pod)

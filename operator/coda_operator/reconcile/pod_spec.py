@@ -6,7 +6,7 @@ parts of the job's template, so they may be sent but not changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -57,22 +57,29 @@ _KEEPS_ITS_NODE = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.ku
 elsewhere. Source: Karpenter's `newPodRequirements`, which reads no `matchFields`; Cluster Autoscaler's FAQ."""
 
 
-def probe_pod(job: Job, *, attempt: int, cores: int, memory: RankMemory | None = None) -> Json:
+def probe_pod(
+    job: Job, *, attempt: int, cores: int, memory: RankMemory | None = None, pool_taints: Iterable[str] = ()
+) -> Json:
     """Return one pod of the gang for the dry run: as it is created later, but not pinned and without a fixed name.
 
-    That of an opportunistic job has no GPU, and no seat: nobody knows yet on which GPU."""
+    That of an opportunistic job has no GPU, and no seat: nobody knows yet on which GPU. `pool_taints`: keys of taints
+    that ranks without a GPU of their own tolerate."""
     pod = _pod(job, attempt=attempt, rank=0, cores=cores, memory=memory)
     if is_opportunistic(job):
-        pod["spec"]["containers"] = _without_gpu(pod["spec"]["containers"], {})
+        pod["spec"] |= _without_gpu(pod["spec"], {}, pool_taints)
     pod["metadata"]["generateName"] = f"{job['metadata']['name']}-"
     return pod
 
 
-def rank_pod(job: Job, placement: Placement, rank: int, memory: RankMemory | None = None) -> Json:
-    """Return the pod of `rank`, pinned to the node of its placement. `memory`: grown after one was killed for it."""
+def rank_pod(
+    job: Job, placement: Placement, rank: int, memory: RankMemory | None = None, pool_taints: Iterable[str] = ()
+) -> Json:
+    """Return the pod of `rank`, pinned to the node of its placement. `memory`: grown after one was killed for it.
+
+    `pool_taints`: as in `probe_pod`."""
     pod = _pod(job, attempt=placement.attempt, rank=rank, cores=placement.cpus_per_replica, memory=memory)
     if placement.gpus:
-        pod["spec"]["containers"] = _without_gpu(pod["spec"]["containers"], {seat_name(placement.gpus[rank]): "1"})
+        pod["spec"] |= _without_gpu(pod["spec"], {seat_name(placement.gpus[rank]): "1"}, pool_taints)
     elif placement.joinable:
         pod["spec"]["containers"] = _with_amounts(pod["spec"]["containers"], {SHARING: "1"})
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
@@ -201,14 +208,21 @@ def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) 
     return {**container, "resources": resources | amounts, "env": [*env, *more]}
 
 
-def _without_gpu(containers: list[Json], seat: dict[str, str]) -> list[Json]:
-    """Return the containers with a seat instead of GPUs of their own, or with nothing instead."""
-    main, *others = containers
+def _without_gpu(spec: Job, seat: dict[str, str], pool_taints: Iterable[str]) -> Json:
+    """Return containers with a seat instead of GPUs of their own, or with nothing instead, and their tolerations.
+
+    The API server lets pods tolerate the taint nvidia.com/gpu that ask for such a GPU, where its admission plugin
+    ExtendedResourceToleration is on. These ask for none."""
+    main, *others = spec["containers"]
     amounts = {
         kind: {name: amount for name, amount in main["resources"][kind].items() if name != GPU}
         for kind in ("requests", "limits")
     }
-    return _with_amounts([{**main, "resources": main["resources"] | amounts}, *others], seat)
+    more = [{"key": key, "operator": "Exists"} for key in pool_taints]
+    return {
+        "containers": _with_amounts([{**main, "resources": main["resources"] | amounts}, *others], seat),
+        "tolerations": [*spec["tolerations"], *more],
+    }
 
 
 def _with_amounts(containers: list[Json], more: dict[str, str]) -> list[Json]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -71,6 +71,7 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         rules: RuleBook | None = None,
         trials: Trials | None = None,
+        pool_taints: Sequence[str] = (),
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
@@ -83,8 +84,8 @@ class Reconciler:
         self._denials = Denials(clock)
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._trials = trials or Trials()
-        self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector)
-        self._gang = GangPods(client, cluster, requests, self._trials.node_selector)
+        self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector, pool_taints)
+        self._gang = GangPods(client, cluster, requests, self._trials.node_selector, pool_taints)
         self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)

@@ -95,7 +95,7 @@ def remade(pod: Json) -> Json:
     kept = ("name", "namespace", "labels", "ownerReferences")
     spec["schedulerName"] = "default-scheduler"
     spec["schedulingGates"] = [gate for gate in spec.get("schedulingGates") or () if gate["name"] != GATE]
-    spec["tolerations"] = [one for one in spec.get("tolerations") or () if one.get("key") != POOL_TAINT]
+    spec["tolerations"] = _own_tolerations(spec)
     if ANNOTATION_PLANNED in (metadata.get("annotations") or {}):
         spec["affinity"] = _unpinned(spec)
     return {
@@ -104,6 +104,16 @@ def remade(pod: Json) -> Json:
         "metadata": {name: metadata[name] for name in kept if name in metadata} | {"annotations": notes},
         "spec": spec,
     }
+
+
+def _own_tolerations(spec: Json) -> list[Json]:
+    """Those that Coda's policy did not append: it gives the pool's, then those of the chart's `pool.taints`."""
+    own: list[Json] = []
+    is_codas = False
+    for one in spec.get("tolerations") or ():
+        is_codas = one.get("key") == POOL_TAINT or (is_codas and one == {"key": one.get("key"), "operator": "Exists"})
+        own += [] if is_codas else [one]
+    return own
 
 
 def _unpinned(spec: Json) -> Json:

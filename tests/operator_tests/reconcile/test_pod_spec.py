@@ -283,6 +283,22 @@ def test_a_rank_with_a_seat_asks_for_that_and_for_no_gpu() -> None:
     assert seated == plain
 
 
+def test_a_rank_without_a_gpu_of_its_own_tolerates_the_taints_of_gpu_nodes() -> None:
+    """The API server adds these to what asks for a GPU; a seat is none."""
+    theirs = [{"key": key, "operator": "Exists"} for key in ("nvidia.com/gpu", "sku")]
+    opportunistic = JOB | {"spec": JOB["spec"] | {"serviceClass": "Opportunistic"}}
+    taints = ("nvidia.com/gpu", "sku")
+    plain = rank_pod(JOB, PLAN, 1, pool_taints=taints)
+    without = (
+        rank_pod(JOB, replace(PLAN, gpus=(0, 3)), 1, pool_taints=taints),
+        probe_pod(opportunistic, attempt=1, cores=4, pool_taints=taints),
+    )
+    for pod in without:
+        assert pod["spec"]["tolerations"] == plain["spec"]["tolerations"] + theirs
+    for pod in (plain, probe_pod(JOB, attempt=1, cores=4, pool_taints=taints)):
+        assert not [one for one in theirs if one in pod["spec"]["tolerations"]]
+
+
 def test_nobody_tunes_the_cores_of_ranks_on_seats() -> None:
     job = copy.deepcopy(JOB)
     job["spec"] |= {"cpusPerReplica": "auto", "replicas": 2}
