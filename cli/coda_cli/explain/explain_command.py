@@ -19,6 +19,7 @@ from coda.model import Phase
 from coda.wording import listed, moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
+from coda_cli.explain.deadlines import with_deadline
 from coda_cli.explain.failure import failure_sentences
 from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
@@ -114,6 +115,7 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
     for position, line in enumerate(lines, 1):
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
+            line = await with_deadline(client, line)
             sentences = tuple(sentences_of(line, position, len(lines), time.time()))
             waits = Explained(sentences=sentences, line=line, position=position, of=len(lines))
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
@@ -140,6 +142,8 @@ def sentences_of(line: Waiting, position: int, of: int, now_s: float) -> Iterato
         yield f"Held by: {', '.join(line.holders)}."
     if line.not_before_s > now_s:
         yield f"It is not tried before {moment_text(line.not_before_s)}."
+    if line.ends_s:
+        yield f"Its activeDeadlineSeconds ends it at {moment_text(line.ends_s)}, also if it still waits then."
     if advice := advice_for(line.code):
         yield f"You can: {advice}."
 

@@ -35,6 +35,7 @@ class Waiting:
     message: str = ""
     holders: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    ends_s: float = 0.0  # when its Job's activeDeadlineSeconds ends it, if somebody has asked; 0: never
     pods: int = 0  # gated pods; 0 for a TrainingJob
     known_as: frozenset[str] = field(default_factory=frozenset)  # `Kind/name` of the owner and of its pods
 
