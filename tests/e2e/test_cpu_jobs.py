@@ -19,6 +19,7 @@ from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
 from tests.e2e.accounts import Account, asking
 from tests.e2e.cpu_jobs import (
+    BATCH,
     BUDGETS,
     DEPLOYMENTS,
     FAILS_ON_DISRUPTION,
@@ -229,6 +230,28 @@ async def test_a_job_whose_pods_may_come_back_gets_the_rule_for_it(admin: Client
     made = await admin.create(JOBS, job, {"dryRun": "All"})
     assert ("podFailurePolicy" in made["spec"]) == is_ruled, made
     assert made["spec"]["podReplacementPolicy"] == ("Failed" if is_ruled else "TerminatingOrFailed")
+
+
+@pytest.mark.usefixtures("batch")
+async def test_a_quota_that_leaves_training_jobs_out_is_not_filled_for_them(user: Client, admin: Client) -> None:
+    """As docs/cpu-jobs.md recommends it. The pod waits for ever, and has all that the quota allows."""
+    quota = f"/api/v1/namespaces/{BATCH}/resourcequotas/cores"
+    scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "NotIn", "values": ["training"]}]}
+    spec = {"hard": {"requests.cpu": "1000"}, "scopeSelector": scope}
+    await admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "training"}, "value": 0})
+    await admin.create(quota.rpartition("/")[0], {"metadata": {"name": "cores"}, "spec": spec})
+    try:
+        await wait_for(admin, quota, lambda item: "used" in (item.get("status") or {}))
+        await admin.create(PODS, pod_json("waits", cpu="1000"))
+        with pytest.raises(CodaError, match="exceeded quota: cores"):
+            await admin.create(PODS, pod_json("more"), {"dryRun": "All"})
+        body = job_json("gang", gpus=8, replicas=2, run_s=0.2, namespace=BATCH)
+        body["spec"]["template"]["spec"]["priorityClassName"] = "training"
+        gang = await submit(user, body)
+        await wait_for_phase(user, gang, "Succeeded")
+        await user.delete(job_path(gang))
+    finally:
+        await admin.delete(quota)
 
 
 @pytest.mark.usefixtures("batch")

@@ -25,6 +25,7 @@ from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
 from coda_cli.explain.waiting import Waiting
+from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
@@ -116,7 +117,8 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
             line = await with_deadline(client, line)
-            sentences = tuple(sentences_of(line, position, len(lines), time.time()))
+            told = sentences_of(line, position, len(lines), time.time())
+            sentences = (*told, *waiting_in_quota(line, lines))
             waits = Explained(sentences=sentences, line=line, position=position, of=len(lines))
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
     if is_training:

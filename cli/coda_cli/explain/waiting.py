@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from coda.model import Phase, WaitCode
+from coda.model.resources import NOTHING, Resources
 from coda.wording import amounts_text, counted, listed, moment_text
 from coda_cli.output import printable
 from coda_kube.objects.json_types import Json
@@ -37,6 +38,7 @@ class Waiting:
     not_before_s: float = 0.0
     ends_s: float = 0.0  # when its Job's activeDeadlineSeconds ends it, if somebody has asked; 0: never
     pods: int = 0  # gated pods; 0 for a TrainingJob
+    pod: Resources = NOTHING  # what one of these asks for
     known_as: frozenset[str] = field(default_factory=frozenset)  # `Kind/name` of the owner and of its pods
 
     def as_json(self) -> Json:
@@ -120,9 +122,11 @@ def _lines_of_pods(pods: Iterable[Item], said: Mapping[tuple[str, str], Item]) -
         owner = next((each for each in owners if each.get("controller")), {"kind": "Pod", "name": metadata["name"]})
         name = f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
         created_s = seconds_from_time(metadata.get("creationTimestamp"))
+        asked = resources_from_amounts(pod_amounts(pod), pods=1)
         known = lines.get(name) or Waiting(
             name=printable(name),  # an owner's name may hold anything
-            wants=amounts_text(resources_from_amounts(pod_amounts(pod), pods=1)),
+            wants=amounts_text(asked),
+            pod=asked,
             user=printable(user_from_json(metadata)),
             priority=int(spec.get("priority") or 0),
             since_s=created_s,
