@@ -27,6 +27,7 @@ from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
+from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
@@ -67,8 +68,10 @@ def explain_command(
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Say why a job waits, who holds what it needs, and what you can do."""
-    with one_sentence(Console(stderr=True)):
+    errors = Console(stderr=True)
+    with one_sentence(errors):
         told = asyncio.run(_read(kubeconfig, namespace, name))
+    print_notes(errors, told.notes)
     if print_for_programs(told.as_json(), output):
         return
     console = result_console()
@@ -96,6 +99,7 @@ class Explained:
     phase: str = ""
     nodes: tuple[str, ...] = ()
     failure: Json = field(default_factory=dict)  # `status.failure`
+    notes: tuple[str, ...] = ()  # what this user may not read, as far as it matters here
 
     def as_json(self) -> Json:
         """For programs."""
@@ -107,24 +111,27 @@ class Explained:
 
 
 async def explained(client: Client, namespace: str, name: str) -> Explained:
-    """Return what there is to say. Raises InvalidInput if there is no such job."""
+    """Return what there is to say. Raises InvalidInput if there is no such job, and Rejected if a pod is asked for and
+    this user may not list pods."""
     kind, _, plain = name.rpartition("/")
     if kind and kind not in KINDS:
         raise InvalidInput(f"{name}: write NAME of a TrainingJob, or one of {listed(KINDS)} before the slash")
-    lines, is_training = await read_queue(client, namespace), kind in ("", "trainingjob", "tj")
+    lists, is_training = PermittedLists(client, namespace), kind in ("", "trainingjob", "tj")
+    lines = await read_queue(lists)
     wanted = f"{namespace}/{plain}" if is_training else f"{namespace}/{kind}/{plain}"
     for position, line in enumerate(lines, 1):
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
             line = await with_deadline(client, line)
-            told = sentences_of(line, position, len(lines), time.time())
-            sentences = (*told, *waiting_in_quota(line, lines))
-            waits = Explained(sentences=sentences, line=line, position=position, of=len(lines))
+            told = (*sentences_of(line, position, len(lines), time.time()), *waiting_in_quota(line, lines))
+            waits = Explained(sentences=told, line=line, position=position, of=len(lines), notes=lists.notes())
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
     if is_training:
         job = await _training_job(client, namespace, plain)
         neighbours = tuple(sharing_sentences(job, await jobs_that_share(client, job)))
         return _of_a_started(job, neighbours, await _of_attempts(client, job))
+    if "pods" in lists.refused:
+        raise lists.refused["pods"]
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
 
 

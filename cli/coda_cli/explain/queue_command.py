@@ -20,9 +20,10 @@ from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.name_completion import complete_namespace
 from coda_cli.explain.waiting import Waiting, queue_of
 from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
-from coda_kube.api.client import Client, NotFound, connect
-from coda_kube.api.credentials import users_kubeconfig
-from coda_kube.objects.names import API_VERSION, EXTENDER
+from coda_cli.permitted import PermittedLists, print_notes
+from coda_kube.api.client import connect
+from coda_kube.api.credentials import current_namespace, users_kubeconfig
+from coda_kube.objects.names import EXTENDER
 from coda_sim.durations import duration_from_seconds
 
 _ONE_IN_FULL: Final = "One of them in full: coda explain NAME"
@@ -35,10 +36,15 @@ def queue_command(
     namespace: Annotated[
         str,
         typer.Option(
-            "--namespace", "-n", help="Only this namespace [default: all].", autocompletion=complete_namespace
+            "--namespace",
+            "-n",
+            help="Only this namespace [default: all, or your context's if you may not read all].",
+            autocompletion=complete_namespace,
         ),
     ] = "",
-    _all: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="All namespaces, and never your context's instead.")
+    ] = False,
     output: Annotated[
         TableOutput, typer.Option("--output", "-o", help="How it is written; wide folds no line.")
     ] = TableOutput.TABLE,
@@ -48,35 +54,34 @@ def queue_command(
 
     Pods of one owner are one line. Higher priority comes first, then who has waited longest. The planner may try them
     in another order: shares of users count too."""
-    with one_sentence(Console(stderr=True)):
-        if _all and namespace:
+    errors = Console(stderr=True)
+    with one_sentence(errors):
+        if everywhere and namespace:
             raise InvalidInput(f"--all-namespaces and --namespace {namespace}: give one of them")
-        lines = asyncio.run(_read(kubeconfig, namespace))
+        lines, notes = asyncio.run(_read(kubeconfig, namespace, "" if everywhere else current_namespace(kubeconfig)))
+    print_notes(errors, notes)
     if print_for_programs([line.as_json() for line in lines], output):
         return
     show(result_console(), lines, time.time(), is_wide=output is TableOutput.WIDE)
 
 
-async def _read(kubeconfig: Path | None, namespace: str) -> list[Waiting]:
+async def _read(kubeconfig: Path | None, namespace: str, instead: str) -> tuple[list[Waiting], tuple[str, ...]]:
     client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
-        return await read_queue(client, namespace)
+        lists = PermittedLists(client, namespace, instead=instead)
+        return await read_queue(lists), lists.notes()
     finally:
         await client.close()
 
 
-async def read_queue(client: Client, namespace: str = "") -> list[Waiting]:
-    """Return the queue of a namespace, or of the cluster. Raises InvalidInput where Coda is not installed."""
-    within = f"/namespaces/{namespace}" if namespace else ""
-    try:
-        jobs = await client.list_pages(f"/apis/{API_VERSION}{within}/trainingjobs")
-    except NotFound as error:
-        raise InvalidInput("this cluster has no TrainingJobs: install Coda first (docs/installing.md)") from error
-    waiting = {"fieldSelector": "status.phase=Pending,spec.schedulerName=coda"}
-    pods = await client.list_pages(f"/api/v1{within}/pods", waiting)
-    said = {"fieldSelector": f"reportingComponent={EXTENDER}"}
-    events = await client.list_pages(f"/api/v1{within}/events", said)
-    return queue_of(jobs["items"], pods["items"], events["items"])
+async def read_queue(lists: PermittedLists) -> list[Waiting]:
+    """Return the queue of a namespace, or of the cluster. Pods and events that are refused count as none.
+
+    Raises InvalidInput where Coda is not installed."""
+    jobs = await lists.training_jobs()
+    pods = await lists.core("pods", {"fieldSelector": "status.phase=Pending,spec.schedulerName=coda"})
+    events = await lists.core("events", {"fieldSelector": f"reportingComponent={EXTENDER}"})
+    return queue_of(jobs, pods, events)
 
 
 def show(console: Console, lines: Sequence[Waiting], now_s: float, *, is_wide: bool = False) -> None:

@@ -64,9 +64,9 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
-    """Everything that `coda top` shows. `throttles`: None if this user may not know."""
+    """Everything that `coda top` shows. `nodes` and `throttles`: None if this user may not know."""
 
-    nodes: tuple[NodeUse, ...]
+    nodes: tuple[NodeUse, ...] | None
     arrays: tuple[ArrayUse, ...]
     throttles: tuple[Throttle, ...] | None
 
@@ -76,12 +76,13 @@ class ClusterUse:
 
 
 def cluster_use(
-    nodes: Iterable[Item], pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item] | None
+    nodes: Iterable[Item] | None, pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item] | None
 ) -> ClusterUse:
     """Return how the nodes are used. A pod counts where it is bound, with what it asks for; an ended one does not.
 
-    `profiles`: the NodeProfiles; None if they may not be read."""
-    node_by_name = {use.name: use for use in sorted(map(_empty, nodes), key=lambda use: use.name)}
+    `nodes` and `profiles`, which are NodeProfiles: None if they may not be read. A bound pod counts for its array also
+    where its node is unknown."""
+    node_by_name = {use.name: use for use in sorted(map(_empty, nodes or ()), key=lambda use: use.name)}
     array_by_name = {name: ArrayUse(name=name) for name in ARRAYS}
     array_by_job: dict[str, str] = {}
     for job in jobs:
@@ -93,13 +94,15 @@ def cluster_use(
     for pod in map(pod_from_json, pods):
         name_by_uid[pod.uid] = pod.id
         if not pod.ended:
+            if nodes is None and pod.node:
+                node_by_name.setdefault(pod.node, NodeUse(name=pod.node, takes_pods=False, gpus=0, cores=0.0))
             _add(pod, node_by_name, array_by_name, array_by_job)
     throttles = [throttle for profile in profiles or () for throttle in _throttles(profile, name_by_uid)]
     for throttle in throttles:
         if throttle.node in node_by_name:
             node_by_name[throttle.node].throttles += 1
     return ClusterUse(
-        nodes=tuple(node_by_name.values()),
+        nodes=None if nodes is None else tuple(node_by_name.values()),
         arrays=tuple(array_by_name.values()),
         throttles=None if profiles is None else tuple(sorted(throttles, key=_place)),
     )

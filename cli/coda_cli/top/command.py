@@ -14,14 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
-from coda_cli.top.cluster_use import ClusterUse, Throttle, cluster_use
+from coda_cli.permitted import PermittedLists, print_notes
+from coda_cli.top.cluster_use import ClusterUse, NodeUse, Throttle, cluster_use
 from coda_cli.trace_options import positive
 from coda_kube.api.client import Client, NotFound, Rejected, connect
-from coda_kube.api.credentials import users_kubeconfig
+from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 
@@ -40,40 +40,51 @@ def top_command(
     """Show who uses the nodes' GPUs and cores, and what is throttled, until Ctrl-C.
 
     A terminal shows as many nodes as it has lines for, those with throttles and the fullest first."""
-    with one_sentence(Console(stderr=True)):
+    errors = Console(stderr=True)
+    with one_sentence(errors):
         positive("--every", every)
         console = result_console()
         is_live = console.is_terminal and not once and output in (SheetOutput.TABLE, SheetOutput.WIDE)
-        asyncio.run(_top(kubeconfig, console, every if is_live else None, output))
+        if is_live:
+            asyncio.run(_follow(kubeconfig, console, every))
+            return
+        use, notes = asyncio.run(_read(kubeconfig))
+    print_notes(errors, notes)
+    if not print_for_programs(use.as_json(), output):
+        console.print(drawn(use))
 
 
-async def _top(kubeconfig: Path | None, console: Console, every_s: float | None, output: SheetOutput) -> None:
+async def _read(kubeconfig: Path | None) -> tuple[ClusterUse, tuple[str, ...]]:
     client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
-        use = await read_use(client)
-        if print_for_programs(use.as_json(), output):
-            return
-        if every_s is None:
-            console.print(drawn(use))
-        else:
-            with Live(console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    live.update(drawn(use, lines=max(1, console.height - SPARE_LINES)), refresh=True)
-                    await asyncio.sleep(every_s)
-                    use = await read_use(client)
+        return await read_use(client, current_namespace(kubeconfig))
     finally:
         await client.close()
 
 
-async def read_use(client: Client) -> ClusterUse:
-    """Return how the cluster is used now. Raises InvalidInput where Coda is not installed."""
+async def _follow(kubeconfig: Path | None, console: Console, every_s: float) -> None:
+    client, own = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0), current_namespace(kubeconfig)
     try:
-        jobs = await client.list_pages(f"/apis/{API_VERSION}/trainingjobs")
-    except NotFound as error:
-        raise InvalidInput("this cluster has no TrainingJobs: install Coda first (docs/installing.md)") from error
-    nodes = await client.list_pages("/api/v1/nodes")
-    pods = await client.list_pages("/api/v1/pods", LIVE_PODS)
-    return cluster_use(nodes["items"], pods["items"], jobs["items"], await _profiles(client))
+        use, notes = await read_use(client, own)
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(drawn(use, lines=max(1, console.height - SPARE_LINES), notes=notes), refresh=True)
+                await asyncio.sleep(every_s)
+                use, notes = await read_use(client, own)
+    finally:
+        await client.close()
+
+
+async def read_use(client: Client, instead: str = "") -> tuple[ClusterUse, tuple[str, ...]]:
+    """Return how the cluster is used now, and sentences about what this user may not read of it.
+
+    `instead`: the namespace whose jobs and pods are read if those of all are refused. Raises InvalidInput where Coda is
+    not installed."""
+    lists = PermittedLists(client, instead=instead)
+    jobs = await lists.training_jobs()
+    nodes = await lists.nodes()
+    pods = await lists.core("pods", LIVE_PODS)
+    return cluster_use(nodes, pods, jobs, await _profiles(client)), lists.notes()
 
 
 async def _profiles(client: Client) -> list[Json] | None:
@@ -86,14 +97,16 @@ async def _profiles(client: Client) -> list[Json] | None:
         return None
 
 
-def drawn(use: ClusterUse, *, lines: int | None = None) -> Group:
-    """Return the tables. `lines`: of nodes, at most."""
-    parts: list[Table | str] = [_arrays(use), _nodes(use, lines)]
+def drawn(use: ClusterUse, *, lines: int | None = None, notes: Iterable[str] = ()) -> Group:
+    """Return the tables. `lines`: of nodes, at most. `notes`: sentences below them."""
+    parts: list[Table | Text | str] = [_arrays(use)]
+    if use.nodes is not None:
+        parts.append(_nodes(use.nodes, lines))
     if use.throttles is None:
         parts.append("Throttles are not shown: you may not read NodeProfiles.")
     elif use.throttles:
         parts.append(_throttles(use.throttles))
-    return Group(*parts)
+    return Group(*parts, *map(Text, notes))
 
 
 def _arrays(use: ClusterUse) -> Table:
@@ -103,21 +116,22 @@ def _arrays(use: ClusterUse) -> Table:
     for array in use.arrays:
         cells = (f"{array.pods}", f"{array.gpus}", f"{array.cores:g}", f"{array.borrowed_cores:g}", f"{array.waiting}")
         table.add_row(array.name, *cells)
-    gpus, cores = sum(node.gpus for node in use.nodes), sum(node.cores for node in use.nodes)
-    table.caption = f"{len(use.nodes)} nodes have {gpus} GPUs and {cores:g} cores"
+    if use.nodes is not None:
+        gpus, cores = sum(node.gpus for node in use.nodes), sum(node.cores for node in use.nodes)
+        table.caption = f"{len(use.nodes)} nodes have {gpus} GPUs and {cores:g} cores"
     return table
 
 
-def _nodes(use: ClusterUse, lines: int | None) -> Table:
+def _nodes(nodes: tuple[NodeUse, ...], lines: int | None) -> Table:
     table = Table(title="Nodes", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("node", overflow="fold")  # numbers are never cut: a long name takes several lines
     for column in ("GPUs", "cores", "GPU jobs", "CPU jobs", "borrowed", "others", "throttles"):
         table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
-    shown = use.nodes
+    shown = nodes
     if lines is not None and len(shown) > lines:
         ordered = sorted(shown, key=lambda node: (-node.throttles, -node.used_gpus, -node.used_cores, node.name))
         shown = tuple(ordered[:lines])
-        table.caption = f"and {counted(len(use.nodes) - lines, 'node')} more: coda top --once"
+        table.caption = f"and {counted(len(nodes) - lines, 'node')} more: coda top --once"
     for node in shown:
         table.add_row(
             Text(node.name if node.takes_pods else f"{node.name} (takes no pods)"),

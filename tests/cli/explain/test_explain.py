@@ -15,6 +15,7 @@ from coda_cli.explain.advice import ADVICE, advice_for
 from coda_cli.explain.explain_command import HOW, explained, sentences_of
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import PLACED, Waiting, queue_of
+from coda_cli.permitted import PermittedLists
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, GATE
 from coda_kube.objects.quantities import time_from_seconds
@@ -212,8 +213,11 @@ async def test_what_cannot_be_explained_is_said_in_one_sentence(api: FakeApi, na
 
 
 async def test_the_queue_of_a_namespace_has_nothing_of_others(api: FakeApi) -> None:
-    assert [line.name for line in await read_queue(api, "default")] == ["default/job/a", "default/train"]
-    assert await read_queue(api, "elsewhere") == []
+    assert [line.name for line in await read_queue(PermittedLists(api, "default"))] == [
+        "default/job/a",
+        "default/train",
+    ]
+    assert await read_queue(PermittedLists(api, "elsewhere")) == []
 
 
 def test_the_page_of_reasons_has_every_code_with_the_advice_that_is_given() -> None:

@@ -62,7 +62,7 @@ def used() -> ClusterUse:
 
 
 def test_a_node_says_who_has_its_cores_and_which_are_borrowed() -> None:
-    first, second = used().nodes
+    first, second = used().nodes or ()
     assert first == NodeUse(
         name="n1",
         takes_pods=True,
@@ -106,7 +106,7 @@ def test_the_same_is_there_for_programs() -> None:
 
 async def test_it_is_read_from_a_cluster_and_a_cluster_without_coda_is_one_sentence() -> None:
     api = FakeApi()
-    assert (await read_use(api)).nodes == ()
+    assert (await read_use(api))[0].nodes == ()
 
     def refuse(call: Call) -> None:
         if "trainingjobs" in call.path:

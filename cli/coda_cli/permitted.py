@@ -1,0 +1,94 @@
+"""Lists of a cluster as far as their reader may see them: one namespace instead of all, and none of what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.wording import listed
+from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import API_VERSION
+
+
+class PermittedLists:
+    """Lists of one namespace, or of the whole cluster (`namespace`: empty).
+
+    `instead`: the namespace that is read if the TrainingJobs of the whole cluster are refused; empty: none is. Only
+    the answer 403 counts as a refusal: every other error is raised."""
+
+    def __init__(self, client: Client, namespace: str = "", *, instead: str = "") -> None:
+        self._client = client
+        self.namespace = namespace
+        self._instead = "" if namespace else instead
+        self.refused: dict[str, Rejected] = {}  # by the word for what was asked for
+        self._is_narrowed = False
+
+    async def training_jobs(self) -> list[Json]:
+        """Return the TrainingJobs. Asked first, they decide which namespace everything else is read of.
+
+        Raises InvalidInput where Coda is not installed, and Rejected where none may be listed."""
+        try:
+            return await self._items(f"/apis/{API_VERSION}", "trainingjobs")
+        except NotFound as error:
+            raise InvalidInput("this cluster has no TrainingJobs: install Coda first (docs/installing.md)") from error
+        except Rejected as error:
+            if error.status != HTTPStatus.FORBIDDEN or self.namespace:
+                raise
+            if not self._instead:
+                raise _with_advice(error, "ask for one that you may read: -n NAMESPACE") from error
+        self.namespace, self._is_narrowed = self._instead, True
+        try:
+            return await self._items(f"/apis/{API_VERSION}", "trainingjobs")
+        except Rejected as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            how = "kubectl config set-context --current --namespace NAMESPACE"
+            raise _with_advice(error, f"choose a namespace that you may read: {how}") from error
+
+    async def core(self, plural: str, query: Mapping[str, str] | None = None) -> list[Json]:
+        """Return the pods or events of the namespace; none if they may not be listed."""
+        return await self._permitted(plural, query, self.namespace) or []
+
+    async def nodes(self) -> list[Json] | None:
+        """Return the nodes; None if they may not be listed."""
+        return await self._permitted("nodes", None, "")
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each way in which the lists are not the whole."""
+        found = []
+        if self._is_narrowed:
+            found.append(f"only namespace {self.namespace}, your context's: you may not list the TrainingJobs of all")
+        if self.refused:
+            found.append(f"without {listed(self.refused)}: you may not list them")
+        return tuple(found)
+
+    async def _permitted(self, plural: str, query: Mapping[str, str] | None, namespace: str) -> list[Json] | None:
+        try:
+            found = await self._items("/api/v1", plural, query, namespace)
+        except Rejected as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            self.refused[plural] = error
+            return None
+        return found
+
+    async def _items(
+        self, group: str, plural: str, query: Mapping[str, str] | None = None, namespace: str | None = None
+    ) -> list[Json]:
+        wanted = self.namespace if namespace is None else namespace
+        within = f"/namespaces/{wanted}" if wanted else ""
+        return list((await self._client.list_pages(f"{group}{within}/{plural}", query))["items"])
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print the notes to `console`, which is standard error: a result for programs has none."""
+    for note in notes:
+        console.print(f"coda: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _with_advice(error: Rejected, advice: str) -> Rejected:
+    return Rejected(error.status, error.reason, f"{error}; {advice}")
