@@ -145,7 +145,8 @@ def _breaches(check: Check | None) -> list[str]:
 
 def _say_how_to_look(target: TargetCluster, console: Console) -> None:
     console.print("Watch it from another terminal while it runs:")
-    for command in ("get tj -o wide", "get pods -o wide", "describe tj gpt-64", "get events --sort-by=.lastTimestamp"):
+    newest_last = "get events --sort-by=.metadata.creationTimestamp"  # Coda's events have no lastTimestamp
+    for command in ("get tj -o wide", "get pods -o wide", "describe tj gpt-64", newest_last):
         console.print(f"  {target.kubectl} {command}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -6,10 +6,11 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.model import Phase
-from coda_cli.demo.command import problems_of
+from coda_cli.demo.command import _say_how_to_look, problems_of
 from coda_cli.demo.examples import Example, examples_in
 from coda_cli.demo.job_table import compressed, live_table, reasons_of, sentence_of, summary_table
 from coda_cli.job_history import History, WaitRecord
+from coda_cli.target_cluster import TargetCluster
 from coda_sim.workload import shape_from_text
 
 NEVER = WaitRecord(code="NeverFits", message="no node has 16 GPUs", seen_s=1.0)
@@ -121,3 +122,14 @@ def test_a_waiting_job_s_reasons_are_told_once_per_code() -> None:
         "a waited: InsufficientGPUs: 7 of 8 free",
         "b can never fit: NeverFits: no node has 16 GPUs",
     ]
+
+
+def test_the_newest_events_come_last_in_what_people_are_told_to_type() -> None:
+    """Coda's events have an `eventTime` and no `lastTimestamp`, so that kubectl would leave them in etcd's order."""
+    console = Console(file=StringIO(), width=140)
+    target = TargetCluster(client=None, shape=CLUSTER, where="here", kubectl="kubectl", ended_parts=tuple)  # type: ignore[arg-type]
+    _say_how_to_look(target, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "get events --sort-by=.metadata.creationTimestamp" in said
+    pages = [*(EXAMPLES.parent / "docs").rglob("*.md"), EXAMPLES.parent / "README.md"]
+    assert [page.name for page in pages if "--sort-by=.lastTimestamp" in page.read_text()] == []
