@@ -31,6 +31,7 @@ from coda_agent.bandwidth.peak import (
 )
 from coda_agent.cgroups import Layout, PodCgroup, find_layout, list_containers, list_pods
 from coda_agent.gpus.driver_process import DriverProcess
+from coda_agent.gpus.known_gpus import KnownGpus
 from coda_agent.gpus.pod_resources import PodResources
 from coda_agent.gpus.processes import ProcessOwners
 from coda_agent.host import Files, StateDir, UndoJournal
@@ -102,6 +103,7 @@ class Node:
             pod_resources=PodResources(settings.pod_resources) if pod_resources is None else pod_resources,
             owners=ProcessOwners(self._files),
             meter=None,
+            known_gpus=KnownGpus(self.state_dir, boot=self._boot, reads_only=reads_only),
         )
         self._machine = machine_name(self._files)
         self._configured_peaks = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}

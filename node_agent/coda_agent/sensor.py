@@ -17,6 +17,7 @@ from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.cluster import Claims, LocalPod
 from coda_agent.gpus import GpuReading, Health, LibraryState, Moment, Snapshot
 from coda_agent.gpus.allocations import GpuPlace, Grant, PodName, with_claims
+from coda_agent.gpus.known_gpus import KnownGpus
 from coda_agent.gpus.ownership import Evidence, NodePod, Ownership, find_owners, holding_of
 from coda_agent.gpus.pod_resources import Listing, PodResources
 from coda_agent.gpus.processes import GpuUser, ProcessOwners, users_of
@@ -86,6 +87,7 @@ class Senses:
 class Sensor:
     """The node's sensors. One thread at a time. `meter` None: bandwidth is not measured here.
 
+    `known_gpus` None: GPUs that the driver never listed to this process are unknown.
     `socket_by_domain`: the meter counts by cache, what is sensed is by socket."""
 
     files: Files
@@ -94,6 +96,7 @@ class Sensor:
     pod_resources: PodResources
     owners: ProcessOwners
     meter: TrafficMeter | None
+    known_gpus: KnownGpus | None = None
     socket_by_domain: Mapping[int, int] = field(default_factory=dict)
     _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by cgroup, of the window before
     _cpu_read_at_s: float = 0.0
@@ -111,6 +114,7 @@ class Sensor:
         cgroups = self._list_cgroups(problems)
         cpu_by_pod = self._cpu_rates(local, cgroups, now.monotonic_s)
         snapshot = self.gpus.sense(now)
+        snapshot = snapshot if self.known_gpus is None else self.known_gpus.completed(snapshot)
         problems += [snapshot.why] if snapshot.why else []
         running = frozenset(pod.uid for pod in local if pod.runs)
         listing = self.pod_resources.listing(now.monotonic_s, running) if snapshot.readings else Listing()

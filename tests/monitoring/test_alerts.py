@@ -189,8 +189,20 @@ CASES = (
     Case(
         alert="CodaGpuUnmeasured",
         fires={'coda_gpu_healthy{hostname="n1",gpu="0"}': always(0)},
-        calm={'coda_gpu_healthy{hostname="n1",gpu="0"}': f"1x{MINUTES - 5} 0x5"},
+        calm={
+            'coda_gpu_healthy{hostname="n1",gpu="0"}': f"1x{MINUTES - 5} 0x5",
+            'coda_agent_sensor_up{node="without-gpus",sensor="nvml"}': always(0),
+        },
         labels={"hostname": "n1", "gpu": "0"},
+        fires_also=(
+            (  # the agent's pod was deleted, and the new one still measures nothing
+                {
+                    'coda_gpu_healthy{hostname="n1",gpu="0",pod="a"}': f"0x{MINUTES - 30} stale",
+                    'coda_gpu_healthy{hostname="n1",gpu="0",pod="b"}': f"_x{MINUTES - 28} 0x28",
+                },
+                {"hostname": "n1", "gpu": "0", "pod": "b"},
+            ),
+        ),
     ),
 )
 
