@@ -122,3 +122,10 @@ def test_every_page_is_in_the_sites_menu_or_left_out_on_purpose() -> None:
     named = set(re.findall(r"[\w/.-]+\.md", str(config["nav"])))
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert {page for page in there - named if not page.startswith(("runbooks/", "decisions/0"))} == set()
+
+
+def test_commands_that_open_the_device_files_of_gpus_may_do_so() -> None:
+    """A container of `kubectl debug` is unprivileged otherwise: nvidia-smi would fail on healthy GPUs."""
+    found = [line for _, line in code.commands() if "kubectl debug" in line and "nvidia-smi" in line]
+    assert len(found) >= 2
+    assert [line for line in found if "--profile=sysadmin" not in line] == []
