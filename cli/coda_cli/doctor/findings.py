@@ -10,7 +10,7 @@ from coda.wording import counted, listed
 from coda_cli.doctor.agents import agents, gpus_of
 from coda_cli.doctor.daemon_sets import kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
-from coda_cli.doctor.parts import certificates, node_clocks, scheduler, versions
+from coda_cli.doctor.parts import certificates, history_volume, node_clocks, scheduler, versions
 from coda_cli.doctor.pool_taints import unreachable_pool
 from coda_cli.doctor.seen import LEASES, Lead, Seen
 from coda_cli.doctor.suspects import suspect_gpus
@@ -32,6 +32,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield from _leaders(seen)
     yield from scheduler(seen)
     yield from certificates(seen)
+    yield from history_volume(seen)
     yield _policies(seen)
     yield from _cpu_jobs(seen)
     yield from _gpu_nodes(seen)

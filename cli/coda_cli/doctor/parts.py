@@ -1,4 +1,4 @@
-"""What the state of Coda's own parts means: their versions, kube-scheduler's configuration, certificates and clocks."""
+"""What the state of Coda's own parts means: versions, kube-scheduler's configuration, certificates, history, clocks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from coda_cli.doctor.finding import MOST_SKEW_S, Finding, Level, few, unreadable
 from coda_cli.doctor.seen import Seen
 from coda_cli.version.parts import skews
 from coda_kube.certificates import end_s
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import POOL_TAINT, SCHEDULER
 
 DAY_S: Final = 86_400.0
 SOON_S: Final = 14 * DAY_S
 """Whoever issues them renews with 20 of 30 days left, so 14 days left say that nobody has renewed for days: as the
 alert CodaCertificateEnds."""
+
+_NODE_RULES: Final = ("matchExpressions", "matchFields")
+_NODE_KEYS: Final = {"hostname", "metadata.name", "node", "nodename"}
+"""What keys are called that name one node, such as `kubernetes.io/hostname` or `topology.topolvm.io/node`."""
 
 _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _OPERATOR_ISSUES: Final = "kubectl -n coda-system logs deploy/coda-operator"
@@ -109,6 +114,28 @@ def certificates(seen: Seen) -> Iterator[Finding]:
     if not bad and not late:
         least_s = min(left_s for left_s in left_by_name.values() if left_s is not None)
         yield Finding(Level.GOOD, about, f"{len(left_by_name)}, good for {least_s / DAY_S:.0f} days or more")
+
+
+def history_volume(seen: Seen) -> Iterator[Finding]:
+    """Yield whether the operator can start on another node: SQLite's file is on a volume, which may not follow it."""
+    about = "history"
+    if seen.history_volume is None:
+        yield unreadable(about)
+    elif seen.history_volume and (nodes := nodes_of_volume(seen.history_volume)):
+        says = f"its volume exists on {few(nodes)} only: while that is away, no operator runs and nothing is started"
+        fix = "history.database=postgresql and operator.replicas=2, or a StorageClass whose volumes follow their pods"
+        yield Finding(Level.NOTE, about, says, fix)
+    elif seen.history_volume:
+        yield Finding(Level.GOOD, about, "its volume can follow the operator to another node")
+
+
+def nodes_of_volume(volume: Json) -> list[str]:
+    """Return the nodes that a PersistentVolume is bound to by name; none for one of a zone or of the network."""
+    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    rules = [rule for term in terms for field in _NODE_RULES for rule in term.get(field) or ()]
+    by_name = [rule for rule in rules if str(rule.get("key")).rpartition("/")[2] in _NODE_KEYS]
+    return sorted({str(value) for rule in by_name for value in rule.get("values") or ()})
 
 
 def _left_s(pem: bytes, now_s: float) -> float | None:

@@ -59,6 +59,7 @@ class Seen:
     by_cert_manager: bool = False  # the operator leaves them to it
     jobs: Items = None  # TrainingJobs
     operator_settings: Mapping[str, str] = field(default_factory=dict)  # as its Deployment sets them, by variable
+    history_volume: Json | None = field(default_factory=dict)  # PersistentVolume of the history; empty: none is there
 
 
 async def look(client: Client) -> Seen:
@@ -84,6 +85,7 @@ async def look(client: Client) -> Seen:
     leads = asyncio.gather(*(lead(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
     leases, scheduler, secrets, operator, parts = await more
+    history_volume = None if operator is None else await _volume(client, history_claim(operator))
     return Seen(
         server=client.server,
         version=version,
@@ -104,6 +106,7 @@ async def look(client: Client) -> Seen:
         by_cert_manager=leaves_certificates(operator or {}),
         jobs=jobs,
         operator_settings=settings_of(operator or {}),
+        history_volume=history_volume,
     )
 
 
@@ -145,6 +148,22 @@ def settings_of(deployment: Json) -> dict[str, str]:
     pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
     variables = [one for container in pod.get("containers") or () for one in container.get("env") or ()]
     return {one["name"]: str(one["value"]) for one in variables if one.get("value") is not None}
+
+
+def history_claim(operator: Json) -> str:
+    """Return the claim whose volume the operator's Deployment mounts for the history; empty for none."""
+    pod = operator.get("spec", {}).get("template", {}).get("spec", {})
+    claims = [one.get("persistentVolumeClaim") or {} for one in pod.get("volumes") or () if one["name"] == "history"]
+    return str(claims[0].get("claimName") or "") if claims else ""
+
+
+async def _volume(client: Client, claim: str) -> Json | None:
+    """The volume that a claim of Coda's has; empty without one, None if the user may not look."""
+    if not claim:
+        return {}
+    found = await _one(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/persistentvolumeclaims/{claim}")
+    name = ((found or {}).get("spec") or {}).get("volumeName")
+    return await _one(client, f"/api/v1/persistentvolumes/{name}") if name else found and {}
 
 
 async def _one(client: Client, path: str) -> Json | None:

@@ -131,6 +131,18 @@ WELL = Seen(
 )
 
 
+def volume(key: str, *values: str) -> Json:
+    """A PersistentVolume with a rule about its nodes."""
+    rule = {"key": key, "operator": "In", "values": list(values)}
+    return {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}}}
+
+
+@pytest.mark.parametrize("found", [volume("topology.kubernetes.io/zone", "a"), {"spec": {"nfs": {}}}])
+def test_a_volume_that_follows_its_pod_is_good(found: Json) -> None:
+    (one,) = [one for one in findings(replace(WELL, history_volume=found)) if one.about == "history"]
+    assert (one.level, one.says) == (Level.GOOD, "its volume can follow the operator to another node")
+
+
 def told(seen: Seen) -> list[tuple[Level, str, str]]:
     return [(one.level, one.about, one.says) for one in findings(seen) if one.level is not Level.GOOD]
 
@@ -169,6 +181,16 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             (Level.BAD, "operator", "its leader does not renew the Lease"),
             id="a stuck operator",
         ),
+        pytest.param(
+            {"history_volume": volume("kubernetes.io/hostname", "gpu-07")},
+            (
+                Level.NOTE,
+                "history",
+                "its volume exists on gpu-07 only: while that is away, no operator runs and nothing is started",
+            ),
+            id="a volume of one node",
+        ),
+        pytest.param({"history_volume": None}, (Level.UNKNOWN, "history", "you may not look"), id="a hidden volume"),
         pytest.param(
             {"leads": LEAD | {"coda-planner": None}},
             (Level.UNKNOWN, "planner", "you may not look"),

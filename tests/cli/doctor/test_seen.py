@@ -9,10 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from coda_cli.doctor.seen import Lead, lead, leaves_certificates, settings_of
-from coda_kube.api.client import Client
+from coda_cli.doctor.seen import Lead, _volume, history_claim, lead, leaves_certificates, settings_of
+from coda_kube.api.client import Client, Rejected
 from coda_kube.api.credentials import Access
 from coda_kube.objects.json_types import Json
+from tests.extender.fake_api import Call, FakeApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-planner"
 
@@ -68,3 +69,24 @@ def test_the_settings_of_a_deployment_are_those_that_it_states() -> None:
     assert settings_of(operator) == {"CODA_CORDON_SHARE": "0.2", "CODA_CERTIFICATES": "foreign"}
     assert leaves_certificates(operator)
     assert settings_of({}) == {}
+
+
+async def test_the_volume_of_the_history_is_found_by_the_operators_claim() -> None:
+    volumes = [{"name": "failure-rules"}, {"name": "history", "persistentVolumeClaim": {"claimName": "mine"}}]
+    assert history_claim({"spec": {"template": {"spec": {"volumes": volumes}}}}) == "mine"
+    assert history_claim({}) == ""
+    api, claims = FakeApi(), "/api/v1/namespaces/coda-system/persistentvolumeclaims"
+    assert await _volume(api, "mine") == {}, "it is gone"
+    api.set(claims, {"metadata": {"name": "mine"}, "spec": {}})
+    assert await _volume(api, "mine") == {}, "it has no volume yet"
+    api.set(claims, {"metadata": {"name": "mine"}, "spec": {"volumeName": "pv-1"}})
+    api.set("/api/v1/persistentvolumes", {"metadata": {"name": "pv-1"}, "spec": {"local": {}}})
+    assert (await _volume(api, "mine") or {})["spec"] == {"local": {}}
+
+    def hide(call: Call) -> None:
+        if "persistentvolumes" in call.path:
+            raise Rejected(403, "Forbidden", "no")
+
+    api.before = hide
+    assert await _volume(api, "mine") is None
+    assert await _volume(api, "") == {}, "it is elsewhere"

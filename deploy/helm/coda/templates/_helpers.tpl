@@ -62,10 +62,17 @@ priorityClassName: {{ . }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
+{{- /* The user's own tolerations. Each part leaves a node that is away after 30 s, unless these say when. */}}
+{{- $tolerations := .root.Values.tolerations | default list }}
+{{- $keys := list }}
+{{- range $tolerations }}{{ $keys = append $keys (.key | default "") }}{{ end }}
+{{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" }}
+{{- if not (or (has . $keys) (has "" $keys)) }}
+{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" 30) }}
 {{- end }}
+{{- end }}
+tolerations:
+  {{- toYaml $tolerations | nindent 2 }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
