@@ -129,3 +129,28 @@ def test_commands_that_open_the_device_files_of_gpus_may_do_so() -> None:
     found = [line for _, line in code.commands() if "kubectl debug" in line and "nvidia-smi" in line]
     assert len(found) >= 2
     assert [line for line in found if "--profile=sysadmin" not in line] == []
+
+
+def test_jobs_of_torchrun_have_shared_memory() -> None:
+    """Without a volume /dev/shm has 64 MiB, and data loaders and NCCL end with errors that name no cause."""
+    texts = [(block.page, block.text) for block in code.blocks() if block.page in ("README.md", "docs/user-guide.md")]
+    texts += [(name, (ROOT / "examples" / name).read_text()) for name in SHARE_MEMORY]
+    found = [(page, text) for page, text in texts if "command: [torchrun" in text and "kind: TrainingJob" in text]
+    assert len(found) >= 2 + len(SHARE_MEMORY)
+    for page, text in found:
+        pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+        names = {mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == "/dev/shm"}
+        memory = {volume["name"] for volume in pod["volumes"] if volume.get("emptyDir", {}).get("medium") == "Memory"}
+        assert names, page
+        assert names <= memory, page
+
+
+SHARE_MEMORY = ("20-gang-of-16-gpus.yaml", "30-within-one-rack.yaml", "70-whole-cluster.yaml")
+
+
+def test_one_example_needs_no_script_of_its_users() -> None:
+    (job,) = yaml.safe_load_all((ROOT / "examples" / "05-smoke-test.yaml").read_text())
+    (main,) = job["spec"]["template"]["spec"]["containers"]
+    assert main["command"] == ["python", "-c"]
+    (program,) = main["args"]
+    compile(program, "smoke test", "exec")
