@@ -206,6 +206,7 @@ def _apiserver(spec: ClusterSpec, layout: Layout, ports: Mapping[str, int]) -> t
         "--service-cluster-ip-range=10.96.0.0/16",
         "--endpoint-reconciler-type=none",
         "--kubelet-preferred-address-types=InternalIP",
+        "--allow-privileged=true",  # as kubeadm has it: runbooks look at nodes by `kubectl debug --profile=sysadmin`
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",
         "--profiling=false",
