@@ -61,7 +61,8 @@ class PermittedLists:
         """Return a sentence for each way in which the lists are not the whole."""
         found = []
         if self._is_narrowed:
-            found.append(f"only namespace {self.namespace}, your context's: you may not list the TrainingJobs of all")
+            why = "you may not list TrainingJobs of all namespaces"
+            found.append(f"only namespace {self.namespace}, that of your context: {why}")
         if self.refused:
             found.append(f"without {listed(self.refused)}: you may not list them")
         return tuple(found)

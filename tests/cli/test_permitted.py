@@ -23,7 +23,7 @@ from tests.extender.objects import JOBS, PODS, job_json, node_json, pod_json, ra
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "team-a"
-NARROWED = f"coda: only namespace {OWN}, your context's: you may not list the TrainingJobs of all"
+NARROWED = f"coda: only namespace {OWN}, that of your context: you may not list TrainingJobs of all namespaces"
 PENDING = {"code": "InsufficientGPUs", "message": "needs 8 GPUs", "generation": 1}
 
 
