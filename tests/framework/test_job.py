@@ -47,6 +47,7 @@ class Torch:
             mem_get_info=lambda _device: ((80 - card.held) * GIB, 80 * GIB),
             _lazy_call=lambda begin: begin(),
         )
+        self.autograd = SimpleNamespace(backward=lambda: None)
         self._C = SimpleNamespace(
             _cuda_memoryStats=lambda _device: {
                 "reserved_bytes": {"all": {"current": card.held * GIB}},
@@ -86,10 +87,11 @@ class Library:
 
 @dataclass
 class Work:
-    """A job with an agent at the other end. `step`: ends a mini-batch; `hello`: the first that it said."""
+    """A job with an agent at the other end. `step`: an optimizer's; `hello`: the first that it said."""
 
     card: Card
     agent: Agent
+    torch: Torch
     step: Callable[[], None]
     hello: Any = None
 
@@ -115,8 +117,9 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Work]:
     monkeypatch.syspath_prepend(str(python_folder()))
     card = Card()
     agent = Agent(tmp_path / "s")
-    importlib.import_module("coda_torch.job").Job(Library(card), str(tmp_path / "s")).join(Torch(card))
-    work = Work(card=card, agent=agent, step=lambda: steps[0](optimizers, (), {}))
+    torch = Torch(card)
+    importlib.import_module("coda_torch.job").Job(Library(card), str(tmp_path / "s")).join(torch)
+    work = Work(card=card, agent=agent, torch=torch, step=lambda: steps[0](optimizers, (), {}))
     work.meet()
     yield work
     for end in ends:
@@ -177,6 +180,24 @@ def test_a_new_agent_hears_at_once_what_a_job_has_done_and_holds(work: Work) -> 
     work.agent.hang_up()
     work.meet()
     assert (work.hello["count"], said(work.hello)) == (5, ("hello", (60, 10)))
+
+
+def test_a_limit_is_not_reached_within_one_mini_batch(work: Work) -> None:
+    """DeepSpeed steps the optimizer once for each group of parameters, and gradients are still there."""
+    work.card.held, work.card.tensors = 60, 50
+    for _ in range(3):
+        work.torch.autograd.backward()
+        work.step()
+    work.agent.order(8, device=70 * GIB)
+    assert said(answer(work.agent))[0] == "beat"
+    work.torch.autograd.backward()
+    for _ in range(24):
+        work.step()
+    work.card.held, work.card.tensors = 12, 11
+    work.torch.autograd.backward()
+    work.step()
+    done = answer(work.agent)
+    assert (said(done), done["id"]) == (("done", (12, 11)), 8)
 
 
 def answer(agent: Agent) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import time
 from typing import Any
 
+from coda_torch.hooks import put_into
 from coda_torch.injection import say
 from coda_torch.library import ALL_DEVICES, DEVICES, FULL_SHARE, Library
 from coda_torch.link import Link
@@ -58,22 +58,15 @@ class Job:
 
     def join(self, torch: Any) -> None:
         """Put hooks into torch, once. The socket waits until CUDA is used."""
-        from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook  # type: ignore[import-not-found]
-
         self._torch = torch
         self._memory = Memory(self._library, torch)
         self._neighbours = Neighbours(self._memory, torch)
-        register_optimizer_step_post_hook(self._optimizer_stepped)
-        plain_zero_grad = Optimizer.zero_grad
-
-        @functools.wraps(plain_zero_grad)
-        def zero_grad(optimizer: Any, *values: Any, **named: Any) -> Any:
-            done = plain_zero_grad(optimizer, *values, **named)
-            self._guarded(self._gradients_gone)
-            return done
-
-        zero_grad._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch's own
-        Optimizer.zero_grad = zero_grad
+        put_into(
+            torch,
+            backward_begins=lambda: self._guarded(self._backward_begins),
+            stepped=lambda optimizer: self._guarded(self._optimizer_stepped, optimizer),
+            gradients_gone=lambda: self._guarded(self._gradients_gone),
+        )
         os.register_at_fork(after_in_child=self._forget)
         torch.cuda._lazy_call(lambda: self._guarded(self._begin))
 
@@ -114,9 +107,12 @@ class Job:
         atexit.register(self._link.end)
         self._link.start()
 
-    def _optimizer_stepped(self, optimizer: Any, _values: Any, _named: Any) -> None:
-        if not self._is_broken and self._link is not None and self._clock.is_boundary(optimizer):
-            self._guarded(self._step)
+    def _backward_begins(self) -> None:
+        self._clock.gradients()
+
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        if self._link is not None and self._clock.is_boundary(optimizer):
+            self._step()
 
     def _gradients_gone(self) -> None:
         if self._link is not None and self._memory is not None:

@@ -1,4 +1,7 @@
-"""Mini-batches by the steps of an optimizer: of the first one that stepped, since some scripts have several."""
+"""Mini-batches, by the steps of optimizers: one ends with the first step after a backward pass.
+
+So an optimizer that steps once for each group of parameters, as DeepSpeed's does, ends one mini-batch. Where several
+take turns, it is the step of the one that steps most rarely: that of a WGAN's generator, after five of its critic."""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import time
 from typing import Callable
 
 SILENT_S = 100.0
+"""After so long without a backward pass each step counts: a recorded graph does without. Our choice."""
+
+MOST_TURNS = 64
+"""Steps after gradients between two of an optimizer that takes part; a rarer one does not. Our choice."""
+
 KEPT = 256
 
 
@@ -14,17 +22,44 @@ class StepClock:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._leader: int | None = None
+        self._has_gradients = False
+        self._gradients_s: float | None = None  # when a backward pass last began
+        self._turns: dict[int, tuple[int, int]] = {}  # by optimizer: its last turn, and how many after the one before
+        self._turn = 0
         self._last_s: float | None = None
         self._durations: list[float] = []
         self._usual_s = 0.0
         self.count = 0
 
+    def gradients(self) -> bool:
+        """A backward pass begins. True for the first one since a step."""
+        is_first, self._has_gradients = not self._has_gradients, True
+        self._gradients_s = self._clock()
+        return is_first
+
     def is_boundary(self, optimizer: object) -> bool:
-        """True if a step of this optimizer ends a mini-batch."""
-        if self._leader is None or (self._last_s is not None and self._clock() - self._last_s > SILENT_S):
-            self._leader = id(optimizer)
-        return self._leader == id(optimizer)
+        """An optimizer has stepped. True if that ends a mini-batch.
+
+        A new optimizer is heard from its third step on, at the latest after twice the turns of the one before. Where no
+        backward pass was ever seen, each step has its gradients."""
+        seen_s = self._gradients_s
+        if not self._has_gradients and seen_s is not None and self._clock() - seen_s <= SILENT_S:
+            return False
+        self._has_gradients = False
+        return self._leads(id(optimizer))
+
+    def _leads(self, optimizer: int) -> bool:
+        """True if no other one that still steps does so more rarely. Ties: the one that stepped first."""
+        self._turn += 1
+        before = self._turns.get(optimizer)
+        self._turns[optimizer] = (self._turn, 0 if before is None else self._turn - before[0])
+        leader, rarest = optimizer, 0
+        for other, (last, gap) in list(self._turns.items()):
+            if self._turn - last > MOST_TURNS:
+                del self._turns[other]
+            elif gap > rarest and self._turn - last <= 2 * gap:
+                leader, rarest = other, gap
+        return leader == optimizer
 
     def tick(self) -> float | None:
         """End a mini-batch; return how long it took, None for the first one."""
