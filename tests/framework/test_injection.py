@@ -58,6 +58,41 @@ def test_the_sitecustomize_that_it_hides_runs(environ: dict[str, str], tmp_path:
     assert told == ("theirs\n_TorchFinder\n1", "")
 
 
+RUNS_THE_NEXT = """
+import os, sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+here = os.path.dirname(os.path.abspath(__file__))
+spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+spec.loader.exec_module(module_from_spec(spec))
+print("theirs")
+"""
+IMPORTS_THE_NEXT = """
+import os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+at = sys.path.index(here)
+del sys.path[at], sys.modules["sitecustomize"]
+import sitecustomize
+sys.path.insert(at, here)
+print("theirs")
+"""
+
+
+@pytest.mark.parametrize(
+    "agent", [pytest.param(RUNS_THE_NEXT, id="New Relic"), pytest.param(IMPORTS_THE_NEXT, id="ddtrace, AppDynamics")]
+)
+def test_another_agent_that_enters_likewise_runs_once_and_so_does_it(
+    environ: dict[str, str], agent: str, tmp_path: Path
+) -> None:
+    """Each of the two runs the next `sitecustomize`, and so the other. The user's comes after them."""
+    (tmp_path / "sitecustomize.py").write_text(agent)
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "sitecustomize.py").write_text("print('users')")
+    script = "import sys; print([type(one).__name__ for one in sys.meta_path].count('_TorchFinder'))"
+    told = run(environ | {"PYTHONPATH": f"{tmp_path}:{tmp_path / 'users'}"}, "-c", script)
+    assert told == ("users\ntheirs\n1", "")
+
+
 def test_an_isolated_python_runs_without_it(environ: dict[str, str]) -> None:
     told, errors = run(environ, "-I", "-c", WHERE + "import ctypes; print(hasattr(ctypes.CDLL(None), 'coda_stats'))")
     assert "TorchFinder" not in told
