@@ -41,13 +41,15 @@ class Torch:
             is_initialized=lambda: True,
             device_count=lambda: 1,
             set_device=lambda _device: None,
-            empty_cache=lambda: None,
+            empty_cache=self._empty_cache,
             is_current_stream_capturing=lambda: False,
             get_device_properties=lambda _device: SimpleNamespace(uuid="a", total_memory=80 * GIB),
             mem_get_info=lambda _device: ((80 - card.held) * GIB, 80 * GIB),
             _lazy_call=lambda begin: begin(),
         )
         self.autograd = SimpleNamespace(backward=lambda: None)
+        self.nn = SimpleNamespace(Module=type("Module", (), {"zero_grad": lambda _: None}))
+        self.emptied = 0
         self._C = SimpleNamespace(
             _cuda_memoryStats=lambda _device: {
                 "reserved_bytes": {"all": {"current": card.held * GIB}},
@@ -55,6 +57,9 @@ class Torch:
                 "num_ooms": card.ooms,
             }
         )
+
+    def _empty_cache(self) -> None:
+        self.emptied += 1
 
 
 class Library:
@@ -198,6 +203,35 @@ def test_a_limit_is_not_reached_within_one_mini_batch(work: Work) -> None:
     work.step()
     done = answer(work.agent)
     assert (said(done), done["id"]) == (("done", (12, 11)), 8)
+
+
+@pytest.mark.parametrize(
+    "clear",
+    [
+        pytest.param(lambda torch: torch.nn.Module().zero_grad(), id="by the model"),
+        pytest.param(lambda torch: torch.autograd.backward(), id="by hand, before the next backward pass"),
+    ],
+)
+def test_gradients_come_back_whoever_clears_them(work: Work, clear: Callable[[Torch], None]) -> None:
+    """After the step they are still in use, and a backward pass would take the host memory that the last one had."""
+    work.card.held = 60
+    work.torch.autograd.backward()
+    work.step()
+    work.agent.order(1, device=70 * GIB)
+    assert answer(work.agent)["type"] == "beat"
+    before = work.torch.emptied
+    clear(work.torch)
+    assert work.torch.emptied == before + 1
+
+
+def test_gradients_that_are_gathered_are_left_alone(work: Work) -> None:
+    work.card.held = 60
+    work.agent.order(1, device=70 * GIB)
+    assert answer(work.agent)["type"] == "beat"
+    work.torch.autograd.backward()
+    before = work.torch.emptied
+    work.torch.autograd.backward()
+    assert work.torch.emptied == before
 
 
 def answer(agent: Agent) -> Any:

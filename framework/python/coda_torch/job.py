@@ -108,7 +108,8 @@ class Job:
         self._link.start()
 
     def _backward_begins(self) -> None:
-        self._clock.gradients()
+        if self._clock.gradients():
+            self._gradients_gone()  # whoever cleared them
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         if self._link is not None and self._clock.is_boundary(optimizer):

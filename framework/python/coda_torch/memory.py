@@ -1,7 +1,8 @@
 """Memory limits inside torch: when its cache is emptied, so that tensors are created again where they may be.
 
-Emptying after the optimizer's step alone leaves gradients where they were; so it happens after `zero_grad` too, at the
-next two mini-batches. What is still in host memory then stays there: parameters, and the optimizer's state."""
+Emptying after the optimizer's step alone leaves gradients where they were. So it happens after `zero_grad` too, of an
+optimizer or a module, and before the first backward pass, for whoever clears them by hand: at the next two
+mini-batches. What is still in host memory then stays there: parameters, and the optimizer's state."""
 
 from __future__ import annotations
 
