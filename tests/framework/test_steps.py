@@ -179,3 +179,32 @@ def test_mini_batches_are_whole_iterations(
 def test_no_phase_is_deaf_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """By an optimizer of the phase before, 100 s were not heard."""
     assert max(told(phases, acts=20_000, monkeypatch=monkeypatch)) < 0.5
+
+
+def pauses(took_s: float, shares: Callable[[float], int], monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds of the pause after a mini-batch. shares: the share at a time since its end."""
+    monkeypatch.syspath_prepend(str(python_folder()))
+    now_s = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += max(seconds, 1e-6)
+
+    importlib.import_module("coda_torch.steps").rest(took_s, lambda: shares(now_s), 60.0, lambda: now_s, sleep)
+    return now_s
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.2, 3.8), (2.0, 38.0), (10.0, 60.0), (600.0, 60.0)])
+def test_a_pause_is_in_proportion_until_an_order_would_end(
+    took_s: float, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 5 %. With a pause of 10 s at most, mini-batches of 2 s had 17 % of the time."""
+    assert pauses(took_s, lambda _: 50, monkeypatch) == pytest.approx(pause_s)
+
+
+def test_a_share_of_0_stands_still_until_it_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pauses(2.0, lambda since_s: 1000 if since_s > 600 else 0, monkeypatch) == pytest.approx(600, abs=0.2)
+
+
+def test_a_pause_ends_as_soon_as_the_share_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pauses(2.0, lambda since_s: 500 if since_s > 5 else 50, monkeypatch) == pytest.approx(5, abs=0.2)

@@ -14,7 +14,7 @@ from coda_torch.link import Link
 from coda_torch.memory import DeviceUse, Memory
 from coda_torch.neighbours import Neighbours
 from coda_torch.orders import PROTOCOL, Order, first_order, order_from
-from coda_torch.steps import StepClock
+from coda_torch.steps import StepClock, rest
 
 REPORT_S, BEAT_S = 0.5, 5.0
 FLOOR_SHARE = 50
@@ -23,7 +23,8 @@ FLOOR_SHARE = 50
 FEW_LAUNCHES, FEW_STEPS = 20, 10
 """So few kernels a step, so many steps long: the code launches past the library, and is paused per step."""
 
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 60.0
+"""By an order that nobody must renew; by any other, its hold. Our choice: most hold for so long."""
 
 
 class Job:
@@ -169,20 +170,14 @@ class Job:
         if self._share() >= FULL_SHARE:
             return
         self._torch.cuda.current_stream().synchronize()
-        began_s = time.monotonic()
-        while True:
-            share = self._share()
-            pause_s = min(LONGEST_PAUSE_S, took_s * (FULL_SHARE / share - 1)) if share else LONGEST_PAUSE_S
-            left_s = pause_s - (time.monotonic() - began_s)
-            if left_s <= 0:
-                break
-            time.sleep(min(0.05, left_s))
+        holds_s = [order.hold_s or LONGEST_PAUSE_S for order in list(self._orders.values())]
+        rest(took_s, self._share, max(holds_s, default=LONGEST_PAUSE_S))
         self._clock.restart()
 
     def _share(self) -> int:
         """The smallest of all GPUs; the floor once nobody has renewed it."""
         shares = [FULL_SHARE]
-        for order in list(self._orders.values()):
+        for order in () if self._is_broken else list(self._orders.values()):
             held = not order.hold_s or time.monotonic() - self._ordered_s < order.hold_s
             shares.append(order.share if held else FLOOR_SHARE)
         return min(shares)

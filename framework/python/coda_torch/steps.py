@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import Callable
 
+from coda_torch.library import FULL_SHARE
+
 SILENT_S = 100.0
 """After so long without a backward pass each step counts: a recorded graph does without. Our choice."""
 
@@ -15,6 +17,7 @@ MOST_TURNS = 64
 """Steps after gradients between two of an optimizer that takes part; a rarer one does not. Our choice."""
 
 KEPT = 256
+LOOK_S = 0.05
 
 
 class StepClock:
@@ -91,3 +94,23 @@ class StepClock:
         if len(ordered) <= 10:
             return ordered
         return [ordered[round(at * (len(ordered) - 1) / 9)] for at in range(10)]
+
+
+def rest(
+    took_s: float,
+    share: Callable[[], int],
+    longest_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Pause after a mini-batch, in proportion to what it took, for `longest_s` at most: it may have been a checkpoint.
+
+    share: in thousandths of the speed alone, looked at all the time; at 0 the pause lasts until it rises"""
+    began_s = clock()
+    while True:
+        now = share()
+        pause_s = min(longest_s, took_s * (FULL_SHARE / now - 1)) if now else float("inf")
+        left_s = pause_s - (clock() - began_s)
+        if left_s <= 0:
+            return
+        sleep(min(LOOK_S, left_s))
