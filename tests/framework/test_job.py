@@ -36,14 +36,14 @@ class Torch:
 
     __version__ = "2.11.0"
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, uuid: str) -> None:
         self.cuda = SimpleNamespace(
             is_initialized=lambda: True,
             device_count=lambda: 1,
             set_device=lambda _device: None,
             empty_cache=self._empty_cache,
             is_current_stream_capturing=lambda: False,
-            get_device_properties=lambda _device: SimpleNamespace(uuid="a", total_memory=80 * GIB),
+            get_device_properties=lambda _device: SimpleNamespace(uuid=uuid, total_memory=80 * GIB),
             mem_get_info=lambda _device: ((80 - card.held) * GIB, 80 * GIB),
             _lazy_call=lambda begin: begin(),
         )
@@ -109,20 +109,21 @@ class Work:
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Work]:
-    """It has joined in and met its agent, and has no memory yet."""
+def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Work]:
+    """It has joined in and met its agent, and has no memory yet. Its parameter: the UUID that torch tells."""
     steps: list[Callable[..., None]] = []
     ends: list[Callable[[], None]] = []
     optimizers: Any = ModuleType("torch.optim.optimizer")
     optimizers.Optimizer = type("Optimizer", (), {"zero_grad": lambda _: None})
     optimizers.register_optimizer_step_post_hook = steps.append
     monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizers)
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(atexit, "register", ends.append)
     monkeypatch.syspath_prepend(str(python_folder()))
     card = Card()
     agent = Agent(tmp_path / "s")
-    torch = Torch(card)
+    torch = Torch(card, getattr(request, "param", "a"))
     importlib.import_module("coda_torch.job").Job(Library(card), str(tmp_path / "s")).join(torch)
     work = Work(card=card, agent=agent, torch=torch, step=lambda: steps[0](optimizers, (), {}))
     work.meet()
@@ -232,6 +233,19 @@ def test_gradients_that_are_gathered_are_left_alone(work: Work) -> None:
     before = work.torch.emptied
     work.torch.autograd.backward()
     assert work.torch.emptied == before
+
+
+@pytest.mark.parametrize("work", [""], indirect=True)
+def test_a_job_whose_gpu_nobody_names_says_that_no_order_reaches_it(
+    capsys: pytest.CaptureFixture[str], work: Work
+) -> None:
+    """It said `full`, and ran at 5 % for ever, alone on its GPU."""
+    assert (work.hello["devices"], work.hello["control"]) == ([""], "none")
+    work.agent.hang_up()
+    work.meet()
+    assert capsys.readouterr().err.splitlines() == [
+        "coda: no order reaches this job, for nobody tells which GPU it has: use torch 2.5 or newer"
+    ]
 
 
 def answer(agent: Agent) -> Any:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any
 
+from coda_torch.devices import gpu_name
 from coda_torch.hooks import put_into
 from coda_torch.injection import say
 from coda_torch.library import ALL_DEVICES, DEVICES, FULL_SHARE, Library
@@ -56,6 +57,7 @@ class Job:
         self._by_step = self._library is None
         self._ordered_s = 0.0
         self._is_broken = False
+        self._is_nameless = False  # no order can name one of its GPUs
 
     def join(self, torch: Any) -> None:
         """Put hooks into torch, once. The socket waits until CUDA is used."""
@@ -191,13 +193,17 @@ class Job:
         """Also what it has done and holds: an agent that has just started must not lift its limits for lack of it."""
         cuda, memory = self._torch.cuda, self._memory
         uses = [] if self._is_broken or memory is None else memory.uses()
+        devices = [self._uuid(device) for device in range(min(DEVICES, cuda.device_count()))]
+        if devices and not any(devices) and not self._is_nameless:
+            self._is_nameless = True
+            say("no order reaches this job, for nobody tells which GPU it has: use torch 2.5 or newer")
         return {
             "v": PROTOCOL,
             "type": "hello",
             "torch": str(self._torch.__version__),
             "rank": os.environ.get("RANK"),
             "local": os.environ.get("LOCAL_RANK"),
-            "devices": [self._uuid(device) for device in range(min(DEVICES, cuda.device_count()))],
+            "devices": devices,
             "control": self._control(),
             "count": self._clock.count,
             "gpus": [self._described(use) for use in uses],
@@ -297,7 +303,7 @@ class Job:
         )
 
     def _control(self) -> str:
-        if self._is_broken or self._memory is None:
+        if self._is_broken or self._is_nameless or self._memory is None:
             return "none"
         if self._memory.by_fraction:
             return "fraction"
@@ -319,8 +325,7 @@ class Job:
     def _uuid(self, device: int) -> str:
         known = self._uuids.get(device)
         if known is None:
-            uuid = str(getattr(self._torch.cuda.get_device_properties(device), "uuid", ""))
-            known = self._uuids[device] = "GPU-" + uuid if uuid and not uuid.startswith("GPU-") else uuid
+            known = self._uuids[device] = gpu_name(self._torch, device)
         return known
 
     def _index(self, gpu: str) -> int | None:
