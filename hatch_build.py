@@ -20,6 +20,13 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _PACKAGES = ("coda", "coda_sim")
+_SETUP = """\
+from mypyc.build import mypycify
+from setuptools import setup
+
+setup(name="coda-compiled", ext_modules=mypycify({modules}, opt_level="{opt}", debug_level="{debug}", multi_file=True))
+"""
+"""One C file for each module: gcc needs less than half of the time that it needs for one file of all."""
 
 
 class CompiledCore(BuildHookInterface[BuilderConfig]):
@@ -48,8 +55,10 @@ def _compile(core: Path, folder: Path, patterns: list[str], pure: list[str]) -> 
         shutil.copytree(core / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     found = _matching(folder, patterns) - _matching(folder, pure)
     flags = f"{os.environ.get('CFLAGS') or sysconfig.get_config_var('CFLAGS')} -w"  # warnings take half the time
-    ended = subprocess.run(  # noqa: S603 - our own arguments
-        [sys.executable, "-m", "mypyc", *sorted(found)],
+    opt, debug = os.environ.get("MYPYC_OPT_LEVEL", "3"), os.environ.get("MYPYC_DEBUG_LEVEL", "1")
+    (folder / "setup.py").write_text(_SETUP.format(modules=sorted(found), opt=opt, debug=debug))
+    ended = subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--inplace"],
         cwd=folder,
         env={**os.environ, "CFLAGS": flags},
         stdout=subprocess.PIPE,
