@@ -154,7 +154,7 @@ async def test_a_gang_that_is_never_admitted_is_refused_before_its_trial_and_aga
 async def test_a_template_that_is_mended_late_is_tried_and_its_users_time_is_booked_as_theirs() -> None:
     """Refused, edited in vain 600 s later, and mended after 600 s more: twice as long as a trial may wait."""
     api, kept = FakeCluster(), Kept()
-    api.admit = deny
+    api.admit = at_most_four_gpus
     async with rest_of_cluster(api, exit_code=TRIAL_NEVER_ENDS), operator(api, store=kept):
         job = api.submit(replicas=2, trial=TRIAL)
         first = await reaches(api, job, "Failed")
