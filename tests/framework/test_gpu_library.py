@@ -16,6 +16,13 @@ from tests.lengths import LONG
 
 HARNESS = Path(__file__).with_name("harness.c")
 CHECKS = ("limits", "devices", "random", "threads", "suspended", "held", "forked", "capture")
+MUSL = (
+    "clock_gettime dl_iterate_phdr dlopen dlsym free getenv malloc memcpy memset nanosleep pthread_mutex_init "
+    "pthread_mutex_lock pthread_mutex_unlock readlink setenv snprintf strchr strcmp strcpy strlen strncmp strrchr "
+    "strtoull"
+)
+"""Of musl 1.2.3, what may be needed."""
+
 SANITIZERS = ("address,undefined", "thread")
 
 
@@ -31,8 +38,17 @@ def test_it_needs_nothing_newer_than_glibc_2_17(processor: str) -> None:
     }
     assert versions
     assert max(versions) <= (2, 17)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_programs_of_alpine_start_with_it(processor: str) -> None:
+    """Musl's loader ends a program that needs a library or a name which it does not have."""
+    library = str(ensure(Settings.from_environ(), processor))
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", said("readelf", "-d", library)))
-    assert {name.split(".")[0].split("-")[0] for name in needed} <= {"libc", "libdl", "libpthread", "ld"}
+    assert {name.split(".")[0] for name in needed} <= {"libc", "libdl", "libpthread"}  # what musl takes for itself
+    undefined = [line.split()[-2:] for line in said("nm", "-D", "--undefined-only", library).splitlines()]
+    names = {name.split("@")[0] for kind, name in undefined if kind == "U"}
+    assert names <= set(MUSL.split())
 
 
 def test_it_defines_only_cudas_names_and_its_own(library: Path) -> None:

@@ -33,6 +33,7 @@ _FLAGS = (
     "-shared",
     "-fvisibility=hidden",
     "-fno-sanitize=undefined",
+    "-ftls-model=initial-exec",  # the other ones need a name of glibc's loader
     "-Wall",
     "-Wextra",
     "-s",
