@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "asking.h"
 #include "codagpu.h"
 #include "runtime.h"
 
@@ -145,6 +146,27 @@ static Error allocate_on_device(const struct runtime *r, struct memory *m, int d
   return error;
 }
 
+/* Tries again as long as guests of this GPU leave. Only for a job that nobody limits, and that fits the card alone. */
+static Error allocate_later(const struct runtime *r, struct memory *m, int device, void **at, size_t size) {
+  size_t free_bytes, total = 0;
+  char pci[32] = "";
+  struct asking asking;
+  if (!r->cudaMemGetInfo || r->cudaMemGetInfo(&free_bytes, &total) != SUCCESS) return OUT_OF_MEMORY;
+  pthread_mutex_lock(&lock);
+  int fits = m->limit == CODA_UNLIMITED && m->device_bytes <= total && size <= total - m->device_bytes;
+  pthread_mutex_unlock(&lock);
+  if (r->cudaDeviceGetPCIBusId && r->cudaDeviceGetPCIBusId(pci, sizeof pci, device) != SUCCESS) pci[0] = 0;
+  if (!fits || !begin_asking(&asking, pci, size)) return OUT_OF_MEMORY;
+  Error error;
+  int goes_on;
+  do {
+    goes_on = keep_asking(&asking);
+    error = allocate_on_device(r, m, device, at, size);
+  } while (error == OUT_OF_MEMORY && goes_on);
+  end_asking(&asking, error == SUCCESS);
+  return error;
+}
+
 EXPORTED Error cudaMalloc(void **at, size_t size) {
   const struct runtime *r = runtime_of(HERE);
   if (!r || !r->cudaMalloc) return NO_RUNTIME;
@@ -158,6 +180,11 @@ EXPORTED Error cudaMalloc(void **at, size_t size) {
   }
   int again = refused == size && refused_on == device && r->cudaHostAlloc && r->cudaFreeHost && r->cudaGetLastError;
   struct segment *segment = again ? segment_on_host(r, m, device, size) : NULL;
+  if (again && !segment && (error = allocate_later(r, m, device, at, size)) != OUT_OF_MEMORY) {
+    refused = 0;
+    if (error == SUCCESS) r->cudaGetLastError();
+    return error;
+  }
   pthread_mutex_lock(&lock);
   if (segment) {
     add_live(segment);

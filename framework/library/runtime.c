@@ -59,6 +59,7 @@ static void *opened(const struct object *object) {
 static void fill(struct runtime *to, void *library) {
 #define FUNCTION(name) to->name = (__typeof__(to->name))(uintptr_t)dlsym(library, #name)
   FUNCTION(cudaGetDevice);
+  FUNCTION(cudaDeviceGetPCIBusId);
   FUNCTION(cudaSetDevice);
   FUNCTION(cudaDeviceSynchronize);
   FUNCTION(cudaDeviceReset);

@@ -15,6 +15,7 @@ typedef Error (*LaunchKernel)(const void *, Dim3, Dim3, void **, size_t, void *)
 
 struct runtime {
   Error (*cudaGetDevice)(int *);
+  Error (*cudaDeviceGetPCIBusId)(char *, int, int);
   Error (*cudaSetDevice)(int);
   Error (*cudaDeviceSynchronize)(void);
   Error (*cudaDeviceReset)(void);

@@ -171,7 +171,9 @@ class Loop:
         uses: Mapping[str, GpuUse] = {}
         if self._seats is not None:
             problems += self._seats.round(senses.gpus.readings, senses.grants if senses.are_grants_known else None)
-            numbers, uses = self._seats.number_by_gpu, self._gpu_uses.see(senses, self._crowded_out(pods, senses.at))
+            awaited = frozenset[str]() if self._sharing is None else self._sharing.awaited
+            uses = self._gpu_uses.see(senses, self._crowded_out(pods, awaited, senses.at), awaited)
+            numbers = self._seats.number_by_gpu
         self._log_problems(problems)
         if self._xids.see(senses):
             await self._on_node(self._xids.store)
@@ -306,12 +308,14 @@ class Loop:
                 if is_done:
                     self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
 
-    def _crowded_out(self, pods: Mapping[str, LocalPod], at: Moment) -> Mapping[str, tuple[str, ...]]:
+    def _crowded_out(
+        self, pods: Mapping[str, LocalPod], awaited: frozenset[str], at: Moment
+    ) -> Mapping[str, tuple[str, ...]]:
         """Who should go on elsewhere, by GPU. It is said once on the pod, too."""
         crowded = {} if self._sharing is None else self._sharing.to_move
         now = {(uid, gpu) for gpu, uids in crowded.items() for uid in uids if uid in pods}
         for uid, gpu in sorted(now - self._crowded):
-            event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s)
+            event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s, ends=gpu in awaited)
             log.info("%s: %s", pods[uid].id, event["message"])
             self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
         self._crowded = now

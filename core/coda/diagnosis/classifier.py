@@ -71,6 +71,16 @@ def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook 
     return conclude([found for log in logs for found in examine(log, book)], ends, book)
 
 
+def beside_guests(found: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of a job with GPUs of its own on whose nodes opportunistic jobs were.
+
+    These may have held the GPU memory that it lacked: nothing proves that it fails the same way again."""
+    if found.reason is not Reason.GPU_MEMORY or found.retry is not Retry.NO:
+        return found
+    advice = f"opportunistic jobs on its node may have held the memory; if it fails so without them, {found.advice}"
+    return replace(found, retry=Retry.YES, advice=advice)
+
+
 def examine(log: RankLog, rules: RuleBook | None = None) -> list[Found]:
     """Return what may decide of one log: the slow part of `classify`, for callers that must not keep many logs."""
     incidents = incidents_of(LogLines(log.log), rules or built_in_rules())

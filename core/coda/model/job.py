@@ -219,6 +219,7 @@ class Job:
     unbound: Mapping[int, str] = field(default_factory=dict)  # rank -> pinned node of a live pod that is not bound yet
     gone: frozenset[int] = frozenset()  # ranks of a started attempt whose pod has ended: they hold nothing
     crowded: frozenset[int] = frozenset()  # ranks on seats that stand still: their GPU has no room for them any more
+    awaited: bool = False  # the pod that has such a GPU whole cannot go on before they have gone: they end at once
     ending: tuple[str, ...] = ()  # nodes where pods of it still run that are no ranks of its placement, once per pod
     leftovers: bool = False  # queued, and pods of its attempt exist that are no ranks of its placement
     wish: Wish | None = None  # the last one of its attempt, answered or not

@@ -82,10 +82,12 @@ def wants_whole_gpus(job: Job) -> bool:
 
 
 def should_move(job: Job) -> bool:
-    """True for a job that stands still on a seat, and goes on where it was on another one, or has nothing to lose.
+    """True for a job that stands still on a seat, and goes on where it was on another one, or has nothing to lose, or
+    holds what the pod that has the GPU whole waits for.
 
     The other ranks of a gang wait for the one that stands still, until NCCL fails them: by default for 10 minutes."""
-    return bool(job.crowded) and (job.resumable or job.replicas > 1) and placement_on_seats(job) is not None
+    may_go = job.resumable or job.replicas > 1 or job.awaited
+    return bool(job.crowded) and may_go and placement_on_seats(job) is not None
 
 
 def wants_other_shares(job: Job) -> bool:

@@ -15,8 +15,10 @@ _SAVES = frozenset({Phase.RUNNING})
 def order_from_stop(stop: Stop, job: Job, now_s: float, config: PolicyConfig) -> StopOrder:
     """Return the order that carries out `stop`, given at `now_s`.
 
-    Its notice is what the job asks for, at most what the platform allows; a job that does not run yet gets none."""
-    notice_s = min(job.stop_notice_s, config.stop_notice_limit_s) if job.phase in _SAVES else 0.0
+    Its notice is what the job asks for, at most what the platform allows. A job that does not run yet gets none, nor
+    does one whose memory a guaranteed job waits for: that fails within two minutes."""
+    saves = job.phase in _SAVES and not job.awaited
+    notice_s = min(job.stop_notice_s, config.stop_notice_limit_s) if saves else 0.0
     by = JobId(name_for(job.namespace, stop.by))
     return StopOrder(cause=stop.cause, by=by, since_s=now_s, notice_s=max(0.0, notice_s))
 

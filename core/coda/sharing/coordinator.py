@@ -60,12 +60,14 @@ def coordinate(
     orders = [
         order
         for gpu, memory in sorted(report.memory_by_gpu.items())
-        for order in _orders(gpu, memory, memory_by_gpu[gpu], pace)
+        for order in _orders(gpu, memory, memory_by_gpu[gpu], pace, config)
     ]
     return UnitState(pace=pace, memory_by_gpu=memory_by_gpu), tuple(orders)
 
 
-def _orders(gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState) -> list[SharingOrder]:
+def _orders(
+    gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState, config: SharingConfig
+) -> list[SharingOrder]:
     orders = []
     if report.guaranteed is not None:
         alone = not report.opportunistic
@@ -73,13 +75,16 @@ def _orders(gpu: str, report: MemoryReport, memory: MemoryState, pace: PaceState
     for use in report.opportunistic:
         alone = report.guaranteed is None and len(report.opportunistic) == 1
         limit = memory.limit_of(use.uid)
-        share, hurried = _share(use.uid, memory, pace.share_of_each(len(report.opportunistic)))
+        share, hurried = _share(use.uid, memory, pace.share_of_each(len(report.opportunistic)), config)
         orders.append(SharingOrder(gpu=gpu, uid=use.uid, share=share, device_bytes=limit, alone=alone, hurried=hurried))
     return sorted(orders, key=lambda order: order.uid)
 
 
-def _share(uid: str, memory: MemoryState, usual: int) -> tuple[int, bool]:
-    """One without memory stands still; one that must give memory back reaches the end of its mini-batch first."""
+def _share(uid: str, memory: MemoryState, usual: int, config: SharingConfig) -> tuple[int, bool]:
+    """One without memory stands still; one that must give memory back reaches the end of its mini-batch first, and one
+    that is to be stopped hears that it is."""
+    if uid in memory.ending:
+        return max(usual, config.floor_share), False
     if uid in memory.misfits:
         return 0, False
     return (FULL_SHARE, True) if uid in memory.hurried else (usual, False)

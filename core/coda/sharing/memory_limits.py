@@ -31,7 +31,9 @@ class MemoryUse:
     floor_bytes: what it keeps between two mini-batches
     context_bytes: what it needs beside its tensors; nobody can limit it
     refusals: requests that found no memory since the last report
-    speed: mini-batches per second in the last period; None: not known"""
+    waits_bytes: what its processes wait for; only a guaranteed job's count
+    speed: mini-batches per second in the last period; None: not known
+    is_seen: the driver tells what each job has"""
 
     uid: str
     peak_bytes: int
@@ -40,17 +42,25 @@ class MemoryUse:
     host_bytes: int = 0
     context_bytes: int = 0
     refusals: int = 0
+    waits_bytes: int = 0
     control: MemoryControl = MemoryControl.FULL
     speed: float | None = None
+    is_seen: bool = False
 
     def __post_init__(self) -> None:
         sizes = (self.peak_bytes, self.floor_bytes, self.device_bytes, self.host_bytes, self.context_bytes)
-        if min(sizes) < 0 or self.refusals < 0:
+        if min(*sizes, self.refusals, self.waits_bytes) < 0:
             raise InvalidInput(f"memory of {self.uid} cannot be negative")
         if self.floor_bytes > self.peak_bytes:
             raise InvalidInput(f"{self.uid} cannot keep more memory than its peak")
         if self.speed is not None and not (math.isfinite(self.speed) and self.speed >= 0):
             raise InvalidInput(f"the speed of {self.uid} must be finite and not negative")
+
+    @property
+    def holds_memory(self) -> bool:
+        """True if it has memory of the GPU, or nobody knows."""
+        is_hidden = self.control is MemoryControl.NONE and not self.is_seen
+        return self.peak_bytes > 0 or self.device_bytes > 0 or is_hidden
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,20 +99,26 @@ class MemoryState:
     crowded: of these, those that obey and hold memory of a GPU that somebody has whole, each with the time since when;
         one that nobody controls runs on, and would come back
     above: uids of those that have more than their limit, each with the time since when
+    ending: uids of those that the guaranteed job waits for, and that do not give it enough: they are to be stopped
+    waits_since_s: since when it waits; None: it does not
     hurried: uids of those that must give memory back now: not paced until they have, or were given up on
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
     peak_bytes, lower_since_s: what is kept for the guaranteed job, and since when it needs less
+    most_bytes: the most that it had here: what nobody uses is the others' only beyond that
     pressed_at_s: when its overflow last took memory from the others beyond that"""
 
     guaranteed: str | None = None
     limits: tuple[MemoryLimit, ...] = ()
     misfits: tuple[str, ...] = ()
     crowded: tuple[tuple[str, float], ...] = ()
+    ending: tuple[str, ...] = ()
+    waits_since_s: float | None = None
     above: tuple[tuple[str, float], ...] = ()
     hurried: tuple[str, ...] = ()
     drains: bool = False
     peak_bytes: int = 0
     lower_since_s: float | None = None
+    most_bytes: int = 0
     pressed_at_s: float = -math.inf
     trials: MemoryTrials = field(default_factory=MemoryTrials)
 
@@ -111,8 +127,10 @@ class MemoryState:
         return next((limit.device_bytes for limit in self.limits if limit.uid == uid), None)
 
     def to_move(self, now_s: float, config: SharingConfig) -> tuple[str, ...]:
-        """Return the uids of those that were crowded out for so long that they should go on elsewhere, in order."""
-        return tuple(uid for uid, since_s in self.crowded if now_s - since_s >= config.crowded_s)
+        """Return the uids of those that are to be stopped, or were crowded out for so long that they should go on
+        elsewhere, in order."""
+        long = {uid for uid, since_s in self.crowded if now_s - since_s >= config.crowded_s}
+        return tuple(sorted(long.union(self.ending)))
 
 
 def shifted(state: MemoryState, report: MemoryReport, now_s: float, config: SharingConfig) -> MemoryState:
@@ -120,66 +138,97 @@ def shifted(state: MemoryState, report: MemoryReport, now_s: float, config: Shar
 
     Limits, contexts and what is kept for the guaranteed job fit the card together. Limits fall at once, and rise at
     most once per `memory_hold_s`. Ties: the smaller uid keeps its place. O(jobs log jobs)."""
+    first = report.guaranteed
+    if first is not None:
+        state = state if state.guaranteed == first.uid else MemoryState(guaranteed=first.uid, limits=state.limits)
+        state = _with_peak(state, first, now_s, config)
     if not report.opportunistic:
-        return MemoryState(guaranteed=report.guaranteed.uid if report.guaranteed else None)
-    if report.guaranteed is None:
-        return _among_equals(state, report, now_s, config)
-    return _beside(state, report.guaranteed, report, now_s, config)
+        return _alone(state) if first is not None else MemoryState()
+    return (
+        _among_equals(state, report, now_s, config) if first is None else _beside(state, first, report, now_s, config)
+    )
+
+
+def _alone(state: MemoryState) -> MemoryState:
+    """What is known of the guaranteed job itself is kept for whoever comes beside it."""
+    return MemoryState(
+        guaranteed=state.guaranteed,
+        peak_bytes=state.peak_bytes,
+        lower_since_s=state.lower_since_s,
+        most_bytes=state.most_bytes,
+    )
 
 
 def _beside(
     state: MemoryState, first: MemoryUse, report: MemoryReport, now_s: float, config: SharingConfig
 ) -> MemoryState:
     """Cases 1 to 3: a guaranteed job comes, a neighbour comes, or the guaranteed job grows."""
-    state = state if state.guaranteed == first.uid else MemoryState(guaranteed=first.uid, limits=state.limits)
-    state = _with_peak(state, first, now_s, config)
+    arriving = report.arriving
     kept_bytes = math.ceil(config.peak_margin * state.peak_bytes) + first.context_bytes
+    most_bytes = math.ceil(config.peak_margin * state.most_bytes) + first.context_bytes
     contexts = sum(use.context_bytes for use in report.opportunistic)
     free_bytes = max(0, report.total_bytes - kept_bytes - contexts)
-    overflows = first.host_bytes > 0 or first.refusals > 0
+    overflows = first.host_bytes > 0 or first.refusals > 0 or first.waits_bytes > 0
     if overflows and not 0 <= now_s - state.pressed_at_s < config.silent_s:  # what was ordered shows in a few steps
         state = replace(state, pressed_at_s=now_s)
-        short_bytes = math.ceil(first.host_bytes * (1 + config.shrink_margin)) or config.trial_bytes
-        held = sum(
-            min(use.device_bytes, _or(state.limit_of(use.uid), use.device_bytes)) for use in report.opportunistic
-        )
-        free_bytes = max(0, min(free_bytes, held - short_bytes))
-    wanted = [use.floor_bytes if report.arriving else use.peak_bytes for use in report.opportunistic]
+        free_bytes = max(0, min(free_bytes, _pressed(state, first, report.opportunistic, config)))
+    growth_bytes = 0 if arriving else max(0, free_bytes - max(0, most_bytes - kept_bytes))
+    wanted = [use.floor_bytes if arriving else use.peak_bytes for use in report.opportunistic]
     parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
-    if not report.arriving:
-        parts = _with_rest(free_bytes, report.opportunistic, parts, misfits)
+    parts = _with_rest(growth_bytes, report.opportunistic, parts, misfits)
     limits = tuple(
         _limit(state, use, part, now_s, config)
         for use, part in sorted(zip(report.opportunistic, parts, strict=True), key=lambda pair: pair[0].uid)
     )
-    by_uid = {limit.uid: limit.device_bytes for limit in limits}
-    since_s = dict(state.above)
+    longest_s = config.overflow_hurry_s if overflows else config.hurry_s if arriving else 0.0
+    state = replace(state, limits=limits, misfits=misfits, trials=MemoryTrials())
+    state = _with_harm(state, first, report.opportunistic, now_s, config)
+    return replace(state, hurried=tuple(uid for uid, began_s in state.above if now_s - began_s < longest_s))
+
+
+def _pressed(state: MemoryState, first: MemoryUse, others: Sequence[MemoryUse], config: SharingConfig) -> int:
+    """What the others may have together once they have given back what the guaranteed job lacks: what each keeps at
+    least, for who has less stands still and gives nothing back."""
+    short_bytes = math.ceil(max(first.host_bytes, first.waits_bytes) * (1 + config.shrink_margin)) or config.trial_bytes
+    held = sum(min(use.device_bytes, _or(state.limit_of(use.uid), use.device_bytes)) for use in others)
+    return max(sum(_least_of(use) for use in others), held - short_bytes)
+
+
+def _with_harm(
+    state: MemoryState, first: MemoryUse, others: Sequence[MemoryUse], now_s: float, config: SharingConfig
+) -> MemoryState:
+    """Who holds what the guaranteed job needs, and for how long; who is to be stopped for it."""
+    above_since_s, crowded_since_s = dict(state.above), dict(state.crowded)
+    others = sorted(others, key=lambda use: use.uid)
     above = tuple(
-        (use.uid, min(now_s, since_s.get(use.uid, now_s)))
-        for use in sorted(report.opportunistic, key=lambda use: use.uid)
-        if use.device_bytes > by_uid[use.uid]
+        (use.uid, min(now_s, above_since_s.get(use.uid, now_s)))
+        for use in others
+        if use.device_bytes > _or(state.limit_of(use.uid), use.device_bytes)
     )
-    longest_s = config.overflow_hurry_s if overflows else config.hurry_s if report.arriving else 0.0
-    crowded_since_s = dict(state.crowded)
+    crowded = tuple(
+        (use.uid, min(now_s, crowded_since_s.get(use.uid, now_s)))
+        for use in others
+        if use.uid in state.misfits and use.peak_bytes > 0 and use.control is not MemoryControl.NONE
+    )
+    waits_since_s = min(now_s, now_s if state.waits_since_s is None else state.waits_since_s)
+    holders = [use for use in others if use.holds_memory] if first.waits_bytes else []
+    stiff = [use for use in holders if _least_of(use) >= use.device_bytes or use.uid in state.misfits]
+    if not stiff and now_s - waits_since_s >= config.silent_s:  # who could give enough back had the time
+        stiff = holders
     return replace(
         state,
-        limits=limits,
-        misfits=misfits,
-        crowded=tuple(
-            (use.uid, min(now_s, crowded_since_s.get(use.uid, now_s)))
-            for use in sorted(report.opportunistic, key=lambda use: use.uid)
-            if use.uid in misfits and use.peak_bytes > 0 and use.control is not MemoryControl.NONE
-        ),
+        crowded=crowded,
+        ending=tuple(use.uid for use in stiff),
+        waits_since_s=waits_since_s if first.waits_bytes else None,
         above=above,
-        hurried=tuple(uid for uid, began_s in above if now_s - began_s < longest_s),
         drains=first.host_bytes > 0 and not above,
-        trials=MemoryTrials(),
     )
 
 
 def _with_peak(state: MemoryState, first: MemoryUse, now_s: float, config: SharingConfig) -> MemoryState:
     """A peak rises at once, by what lies in host memory too; it falls when it has been lower for a while."""
     need = max(first.peak_bytes, first.device_bytes + first.host_bytes)
+    state = replace(state, most_bytes=max(need, state.most_bytes))
     if need >= state.peak_bytes:
         return replace(state, peak_bytes=need, lower_since_s=None)
     since_s = now_s if state.lower_since_s is None else min(now_s, state.lower_since_s)

@@ -25,7 +25,7 @@ class NodeGpus:
         """`outdated`: takes a job of which other ranks are crowded out than before."""
         self._pod_by_uid = pod_by_uid
         self._outdate = outdated
-        self._crowded_by_node: dict[str, frozenset[str]] = {}  # uids
+        self._crowded_by_node: dict[str, dict[str, bool]] = {}  # uids; True: the pod that has that GPU whole waits
         self._rows_by_node: dict[str, tuple[Json, ...]] = {}
         self._uses_by_node: dict[str, tuple[GpuUse, ...]] = {}
         self._outdated: set[str] = set()
@@ -39,10 +39,11 @@ class NodeGpus:
         if not rows:
             del self._rows_by_node[node]
         self._outdated.add(node)
-        before = self._crowded_by_node.pop(node, frozenset())
-        if crowded := frozenset([uid for row in rows for uid in row.get("crowdedOutPodUIDs", ())]):
+        before = self._crowded_by_node.pop(node, {})
+        crowded = {uid: "ownerWaits" in row for row in rows for uid in row.get("crowdedOutPodUIDs", ())}
+        if crowded:
             self._crowded_by_node[node] = crowded
-        for pod in [self._pod_by_uid.get(uid) for uid in before ^ crowded]:
+        for pod in [self._pod_by_uid.get(uid) for uid, _ in before.items() ^ crowded.items()]:
             if pod is not None and pod.member is not None:
                 self._outdate(pod.member.job)
         return True
@@ -55,9 +56,15 @@ class NodeGpus:
         """Return the job with those of its ranks that are crowded out, by their `pods`. O(pods), if anybody is."""
         if not self._crowded_by_node and not job.crowded:
             return job
-        members = [pod.member for pod in pods.values() if pod.uid in self._crowded_by_node.get(pod.node or "", ())]
-        crowded = frozenset([one.rank for one in members if one is not None and one.attempt == job.attempt])
-        return job if crowded & job.bound == job.crowded else replace(job, crowded=crowded & job.bound)
+        told = [(pod.member, self._crowded_by_node.get(pod.node or "", {}).get(pod.uid)) for pod in pods.values()]
+        awaited_by_rank = {
+            one.rank: awaited
+            for one, awaited in told
+            if awaited is not None and one is not None and one.attempt == job.attempt and one.rank in job.bound
+        }
+        crowded, awaited = frozenset(awaited_by_rank), any(awaited_by_rank.values())
+        same = (crowded, awaited) == (job.crowded, job.awaited)
+        return job if same else replace(job, crowded=crowded, awaited=awaited)
 
     def uses(self) -> dict[str, tuple[GpuUse, ...]]:
         """Return the GPUs by node name. A node of which nothing changed has the same object. O(nodes that changed)."""
@@ -103,6 +110,7 @@ def _row(gpu: Json) -> Json | None:
     row: Json = {"index": index, "podUIDs": [str(uid) for uid in pods]}
     if crowded := gpu.get("crowdedOutPodUIDs"):
         row["crowdedOutPodUIDs"] = [str(uid) for uid in crowded]
+        row |= {"ownerWaits": True} if gpu.get("ownerWaits") is True else {}
     amounts = {name: gpu.get(name) for name in ("memoryBytes", "peakMemoryBytes")}
     row |= {name: amount for name, amount in amounts.items() if _is_within(amount, 1, _MOST_BYTES)}
     duty = gpu.get("utilization")

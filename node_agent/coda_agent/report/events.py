@@ -42,10 +42,12 @@ def events_json(action: Action, pods: Mapping[str, LocalPod], unit: Unit, node: 
     return events
 
 
-def crowded_event_json(pod: LocalPod, gpu: str, node: str, now_s: float) -> Json:
-    """Return the event of a pod that stands still on the GPU with this UUID."""
+def crowded_event_json(pod: LocalPod, gpu: str, node: str, now_s: float, *, ends: bool) -> Json:
+    """Return the event of a pod that stands still on the GPU with this UUID, or `ends` for who has that whole."""
     note = (
-        f"stands still: {gpu} has no room for it beside the pod that has it whole. "
+        f"is stopped: the pod that has {gpu} whole waits for its memory; it is queued again"
+        if ends
+        else f"stands still: {gpu} has no room for it beside the pod that has it whole. "
         "A gang or a job with resumable: true is moved; others go on once there is room"
     )
     return _event_json(pod, ("Warning", "CrowdedOut", "Sharing"), note, node, now_s)

@@ -6,7 +6,7 @@ What is told moves in steps, so that a profile is not written for every breath o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -36,12 +36,14 @@ class GpuUse:
     """The pods that have a GPU whole, by uid. `utilization` and `peak_bytes`: of the one that has it, None: not known.
 
     utilization: while it was alone on it, 0..1
-    crowded_out: the pods on its seats that have no room beside these"""
+    crowded_out: the pods on its seats that have no room beside these
+    waits: these cannot go on before those have gone"""
 
     pod_uids: tuple[str, ...]
     utilization: float | None = None
     peak_bytes: int | None = None
     crowded_out: tuple[str, ...] = ()
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -74,8 +76,14 @@ class GpuUses:
     _uses: Mapping[str, GpuUse] = field(default_factory=dict)
     _round_s: float | None = None
 
-    def see(self, senses: Senses, crowded_out: Mapping[str, tuple[str, ...]] = _NOBODY) -> Mapping[str, GpuUse]:
-        """Return who has each GPU whole, by UUID, after this round, and who is `crowded_out` there, by UUID.
+    def see(
+        self,
+        senses: Senses,
+        crowded_out: Mapping[str, tuple[str, ...]] = _NOBODY,
+        awaited: Collection[str] = (),
+    ) -> Mapping[str, GpuUse]:
+        """Return who has each GPU whole, by UUID, after this round, and who is `crowded_out` there, by UUID. `awaited`:
+        the UUIDs where somebody waits for that.
 
         Absent: GPUs in MIG mode, and those that a process uses which nobody explains. While the kubelet does not
         answer, what was known stays: whoever reads it asks whether these pods are there."""
@@ -83,7 +91,7 @@ class GpuUses:
         passed_s = 0.0 if self._round_s is None else min(LONGEST_S, now_s - self._round_s)
         self._round_s = now_s
         if not senses.are_grants_known:
-            return _with(self._uses, crowded_out)
+            return _with(self._uses, crowded_out, awaited)
         seated = {
             (grant.namespace, grant.pod)
             for grant in senses.grants
@@ -112,13 +120,17 @@ class GpuUses:
             owner.peak_bytes = max(owner.peak_bytes, _memory_of(owner.uid, reading, senses, is_alone=is_alone))
             uses[uuid] = owner.as_use()
         self._uses = uses
-        return _with(uses, crowded_out)
+        return _with(uses, crowded_out, awaited)
 
 
-def _with(uses: Mapping[str, GpuUse], crowded_out: Mapping[str, tuple[str, ...]]) -> Mapping[str, GpuUse]:
+def _with(
+    uses: Mapping[str, GpuUse], crowded_out: Mapping[str, tuple[str, ...]], awaited: Collection[str]
+) -> Mapping[str, GpuUse]:
     if not crowded_out:
         return uses
-    return {uuid: replace(use, crowded_out=crowded_out.get(uuid, ())) for uuid, use in uses.items()}
+    return {
+        uuid: replace(use, crowded_out=crowded_out.get(uuid, ()), waits=uuid in awaited) for uuid, use in uses.items()
+    }
 
 
 def _uids(owners: Sequence[GpuOwner]) -> tuple[str, ...]:

@@ -139,7 +139,8 @@ def _use_json(use: GpuUse | None) -> Json:
         return {}
     amounts = {"utilization": use.utilization, "peakMemoryBytes": use.peak_bytes}
     told = {name: amount for name, amount in amounts.items() if amount is not None}
-    crowded = {"crowdedOutPodUIDs": list(use.crowded_out[:MOST_PODS])} if use.crowded_out else {}
+    crowded: Json = {"crowdedOutPodUIDs": list(use.crowded_out[:MOST_PODS])} if use.crowded_out else {}
+    crowded |= {"ownerWaits": True} if use.crowded_out and use.waits else {}
     return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told, **crowded}
 
 

@@ -15,7 +15,14 @@ from coda_agent.gpus import Health, LibraryState
 from coda_agent.modes import TuneMode
 from coda_agent.node import Node
 from coda_agent.report.gpu_uses import GpuUse
-from coda_agent.report.node_profile import NodeProfile, SocketProfile, profile_json, profile_object, with_throttles
+from coda_agent.report.node_profile import (
+    MOST_PODS,
+    NodeProfile,
+    SocketProfile,
+    profile_json,
+    profile_object,
+    with_throttles,
+)
 from coda_agent.report.xid_record import XidEntry, xids_json
 from coda_agent.sensor import Senses
 from coda_kube.objects.json_types import Json
@@ -30,7 +37,7 @@ LONGEST_S: Final = 3600.0
 
 NEWS_S: Final = 5.0
 """Least seconds between two writes, where the last profile has no throttle and there is one now, or of a rank's new
-report, or an Xid."""
+report, or an Xid, or of pods whose memory a guaranteed job waits for."""
 
 END_S: Final = 5.0
 """Seconds for the last write; the pod's grace period is 30."""
@@ -61,14 +68,16 @@ class ProfileWriter:
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
         written at once, because the operator learns from it what to undo, and so is a rank's new report, because the
-        agent of rank 0 waits for it, and a new Xid, because it says why a job fails. Otherwise nothing is written while
-        GPUs settle, because that state would stay in the profile for long."""
+        agent of rank 0 waits for it, a new Xid, because it says why a job fails, and whom a guaranteed job waits for,
+        because that fails soon. Otherwise nothing is written while GPUs settle, because that state would stay in the
+        profile for long."""
         now_s = senses.at.monotonic_s
         before, ranks = self._written_status or {}, ranks_json(reports)
         is_first = bool(self._node.throttles) and not before.get("throttles")
         is_news = any(report not in before.get("ranks", ()) for report in ranks)
         told = {(one["gpu"], one["xid"], *one["podUIDs"]) for one in before.get("xids", ())}
         is_news |= any((one["gpu"], one["xid"], *one["podUIDs"]) not in told for one in xids_json(xids))
+        is_news |= bool(_awaited(use_by_gpu or {}) - _told_awaited(before))
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
         is_urgent = is_first or is_news
         pause_s = NEWS_S if is_urgent else PROFILE_S
@@ -110,6 +119,15 @@ class ProfileWriter:
 
     def _forget_written(self) -> None:
         self._written_status, self._written_at_s = None, float("-inf")
+
+
+def _awaited(use_by_gpu: Mapping[str, GpuUse]) -> set[tuple[str, str]]:
+    return {(gpu, uid) for gpu, use in use_by_gpu.items() if use.waits for uid in use.crowded_out[:MOST_PODS]}
+
+
+def _told_awaited(status: Json) -> set[tuple[str, str]]:
+    told = [gpu for gpu in status.get("gpus", ()) if "ownerWaits" in gpu]
+    return {(gpu["uuid"], uid) for gpu in told for uid in gpu["crowdedOutPodUIDs"]}
 
 
 def profile_status(

@@ -38,8 +38,11 @@ class GpuOrder:
 
 @dataclass(slots=True)
 class _Peer:
+    """`refusal`: what the library in it was refused, and waits for."""
+
     pod_uid: str
     process: Process
+    refusal: Message | None = None
 
 
 class Coordinator:
@@ -58,6 +61,8 @@ class Coordinator:
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
+        self.awaited: frozenset[str] = frozenset()  # GPUs whose guaranteed job waits until some of these are stopped
+        self.answers: Mapping[Hashable, bool] = {}  # by peer that was refused memory: whether to wait for it
 
     def join(self, peer: Hashable, pod_uid: str) -> None:
         """A process of a pod has connected."""
@@ -70,7 +75,11 @@ class Coordinator:
     def take(self, peer: Hashable, message: Message, now_s: float) -> None:
         """Remember what a process says of itself."""
         known = self._peers.get(peer)
-        if known is not None:
+        if known is None:
+            return
+        if message.kind == "refused":
+            known.refusal = message
+        else:
             known.process.take(message, now_s)
 
     def round(self, gpus: Sequence[SharedGpu], now_s: float) -> Mapping[Hashable, tuple[GpuOrder, ...]]:
@@ -84,6 +93,8 @@ class Coordinator:
         orders: dict[Hashable, list[GpuOrder]] = {}
         problems: list[str] = []
         to_move: dict[str, tuple[str, ...]] = {}
+        awaited: set[str] = set()
+        answers = {peer: False for peer, known in self._peers.items() if known.refusal is not None}
         for unit in units_of(gpus):
             report = self._report_of(unit, span_s)
             state, decided = coordinate(before.get(unit.key, UnitState()), report, now_s, self._config)
@@ -92,6 +103,9 @@ class Coordinator:
             for gpu, memory in state.memory_by_gpu.items():
                 if uids := memory.to_move(now_s, self._config):
                     to_move[gpu] = uids
+                if memory.ending:
+                    awaited.add(gpu)
+            answers |= dict.fromkeys(self._told_to_wait(unit, report), True)
             for order in decided:
                 for peer, one in self._addressed(order, unit, state, self._keeps_all(order, report)):
                     orders.setdefault(peer, []).append(one)
@@ -99,6 +113,7 @@ class Coordinator:
             peer.process.steps.clear()
             peer.process.counted = peer.process.count
         self.problems, self.to_move = tuple(problems), to_move
+        self.awaited, self.answers = frozenset(awaited), answers
         return {peer: tuple(found) for peer, found in orders.items()}
 
     def share_of(self, key: str) -> tuple[str, int, float | None, int]:
@@ -119,6 +134,25 @@ class Coordinator:
             opportunistic=tuple(self._use_of(uid, gpu, span_s) for uid in gpu.opportunistic),
         )
 
+    def _refused(self, gpu: SharedGpu) -> Mapping[Hashable, int]:
+        """The bytes that processes of the guaranteed job wait for on this GPU, by peer. No other job is waited for."""
+        return {
+            peer: known.refusal.refused_bytes
+            for peer, known in self._peers.items()
+            if known.refusal is not None
+            and known.pod_uid == gpu.guaranteed
+            and ("" in (gpu.pci_bus_id, known.refusal.pci_bus_id) or known.refusal.pci_bus_id == gpu.pci_bus_id)
+        }
+
+    def _told_to_wait(self, unit: Unit, report: UnitReport) -> set[Hashable]:
+        """Those for whom there may be more: somebody else has memory there."""
+        return {
+            peer
+            for gpu in unit.gpus
+            if any(use.holds_memory for use in report.memory_by_gpu[gpu.uuid].opportunistic)
+            for peer in self._refused(gpu)
+        }
+
     def _note_seen(self, gpus: Sequence[SharedGpu]) -> None:
         """Where the driver tells of nobody, it does not tell."""
         before, self._most_seen = self._most_seen, {}
@@ -129,7 +163,7 @@ class Coordinator:
                     self._most_seen[gpu.uuid, uid] = max(seen_bytes, before.get((gpu.uuid, uid), 0))
 
     def _use_of(self, uid: str, gpu: SharedGpu, span_s: float) -> MemoryUse:
-        return use_of(
+        use = use_of(
             uid,
             gpu.uuid,
             [peer.process for peer in self._peers.values() if peer.pod_uid == uid],
@@ -137,6 +171,8 @@ class Coordinator:
             seen=Seen(now_bytes=gpu.seen_bytes.get(uid, 0), most_bytes=self._most_seen.get((gpu.uuid, uid))),
             span_s=span_s,
         )
+        waits_bytes = sum(self._refused(gpu).values()) if uid == gpu.guaranteed else 0
+        return replace(use, waits_bytes=waits_bytes, is_seen=(gpu.uuid, uid) in self._most_seen)
 
     def _steps_of(self, uid: str | None) -> tuple[float, ...]:
         """The ranks of a job step together: the one that said most is its clock."""
@@ -205,9 +241,15 @@ class Coordinator:
 
 
 def _problems_of(report: UnitReport) -> list[str]:
-    return [
+    deaf = [
         f"the pod with uid {use.uid} shares {gpu} and cannot be controlled: it is not connected, or says so"
         for gpu, memory in report.memory_by_gpu.items()
         for use in memory.opportunistic
         if use.control is MemoryControl.NONE and memory.guaranteed is not None
+    ]
+    return deaf + [
+        f"the pod with uid {memory.guaranteed.uid} waits for memory of {gpu}, which it has whole: "
+        "those with a seat there give it back, or are stopped"
+        for gpu, memory in report.memory_by_gpu.items()
+        if memory.guaranteed is not None and memory.guaranteed.waits_bytes and memory.opportunistic
     ]

@@ -45,13 +45,18 @@ class GpuClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A hello, report, beat or answer. `steps`: durations in seconds; `gpus` None: it says nothing of memory."""
+    """A hello, report, beat or answer, or the library's word that it was refused memory.
+
+    steps: durations in seconds; gpus None: it says nothing of memory
+    pci_bus_id, refused_bytes: of a refusal: the GPU, "" if that is not known, and what is asked for"""
 
     kind: str
     control: MemoryControl | None = None
     steps: tuple[float, ...] = ()
     count: int = 0
     gpus: tuple[GpuClaim, ...] | None = None
+    pci_bus_id: str = ""
+    refused_bytes: int = 0
 
 
 def message_from(packet: bytes) -> Message | None:
@@ -65,8 +70,10 @@ def message_from(packet: bytes) -> Message | None:
     if not isinstance(found, dict):
         raise InvalidInput("a message is no JSON object")
     kind = found.get("type")
-    if found.get("v") != PROTOCOL or kind not in ("hello", "steps", "beat", "done"):
+    if found.get("v") != PROTOCOL or kind not in ("hello", "steps", "beat", "done", "refused"):
         return None
+    if kind == "refused":
+        return Message(kind=kind, pci_bus_id=_pci_bus_id(found.get("pci", "")), refused_bytes=_whole(found, "bytes"))
     control = found.get("control")
     return Message(
         kind=str(kind),
@@ -75,6 +82,13 @@ def message_from(packet: bytes) -> Message | None:
         count=_whole(found, "count"),
         gpus=_gpus(found["gpus"]) if "gpus" in found else None,
     )
+
+
+def _pci_bus_id(value: Any) -> str:
+    """As in /sys/bus/pci/devices; CUDA writes it in capitals."""
+    if not isinstance(value, str) or len(value) > 32:
+        raise InvalidInput("pci must be the bus id of a GPU")
+    return value.lower()
 
 
 def _steps(values: Any) -> tuple[float, ...]:

@@ -68,12 +68,19 @@ class SharedGpus:
         for peer in tuple(self.server.peers):
             for order in decided.get(peer, ()):
                 self._send(peer, order, sent.get((peer, order.gpu)), now_s)
+            if (waits := self.coordinator.answers.get(peer)) is not None:
+                self.server.send(peer, {"v": PROTOCOL, "type": "answer", "wait": waits})
         return self.coordinator.problems
 
     @property
     def to_move(self) -> Mapping[str, tuple[str, ...]]:
         """The uids of pods that should go on elsewhere, by the UUID of their GPU, by the last round."""
         return self.coordinator.to_move
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The GPUs on which a guaranteed job waits for memory of these pods, which then all leave."""
+        return self.coordinator.awaited
 
     def _send(self, peer: Peer, order: GpuOrder, before: tuple[GpuOrder, float] | None, now_s: float) -> None:
         repeat_s = min(REPEAT_S, order.hold_s / 3) if order.hold_s else REPEAT_S

@@ -27,13 +27,15 @@ _SEATED = Role.OPPORTUNISTIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGpu:
-    """One GPU and its pods by uid. `seen_bytes`: memory of the card by pod, as the driver says."""
+    """One GPU and its pods by uid. `seen_bytes`: memory of the card by pod, as the driver says. `pci_bus_id`: "" if not
+    known."""
 
     uuid: str
     memory_bytes: int
     guaranteed: str | None
     opportunistic: tuple[str, ...]
     seen_bytes: Mapping[str, int]
+    pci_bus_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,4 +121,5 @@ def _shared_gpu(reading: GpuReading, roles: Mapping[str, Role], users: Sequence[
         guaranteed=first,
         opportunistic=tuple(sorted(uid for uid in roles if uid != first)),
         seen_bytes=seen,
+        pci_bus_id=reading.gpu.pci_bus_id,
     )

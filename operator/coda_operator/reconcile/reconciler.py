@@ -14,6 +14,7 @@ from typing import Final
 
 from coda.correlation import signature_of
 from coda.diagnosis import RuleBook, built_in_rules
+from coda.diagnosis.classifier import beside_guests
 from coda.errors import Conflict
 from coda.lifecycle import (
     Evidence,
@@ -36,6 +37,7 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
+from coda_operator.reconcile.failures.guests import had_guests
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
 from coda_operator.reconcile.failures.rank_logs import RankLogs
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
@@ -192,6 +194,7 @@ class Reconciler:
         if not logs_needed(now, self._clock(), self._config):
             return now
         diagnosis, unread = await self._logs.diagnose(job, now)
+        diagnosis = beside_guests(diagnosis) if had_guests(self._cluster, job) else diagnosis
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
         killed = await self._killed.of(job, now)

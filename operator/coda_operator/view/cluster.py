@@ -16,7 +16,7 @@ from coda.lifecycle import LifecycleConfig, PodState, RankPod, Situation
 from coda.model import Phase
 from coda_kube.api.bodies.json_text import shallow
 from coda_kube.api.client import Client, NotFound
-from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only, version_of
+from coda_kube.api.watch_cache import WatchCache, key_of, version_of
 from coda_kube.failures.failed_jobs import FailedJobs
 from coda_kube.failures.node_failures import Suspicion
 from coda_kube.objects.json_types import Json
@@ -29,7 +29,7 @@ from coda_operator.view.deadlines import Deadlines
 from coda_operator.view.experience import LearnedCores
 from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
-from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, unpacked_job
+from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, pod_of_job, unpacked_job
 from coda_operator.view.rank_pods import note_gone, of_attempt, rank_pod_from_json
 from coda_operator.view.time_ledger import TimeLedger
 from coda_operator.view.unbound_pods import UnboundPods
@@ -133,6 +133,11 @@ class ClusterView:
         """Return a job as it is known, read from its JSON; of a finished one, what may still matter."""
         packed = self._packed_by_key.get(key)
         return None if packed is None else record_from_json(key, unpacked_job(packed))
+
+    def jobs_on(self, node: str) -> list[JobRecord]:
+        """Return the jobs of which a pod is on the node, by key."""
+        keys = {self._key_by_uid.get(uid, "") for uid in self._job_uid_by_pod_by_node.get(node, {}).values()}
+        return [job for key in sorted(keys) if (job := self.job(key)) is not None]
 
     def is_new(self, key: str) -> bool:
         """True for a job that is not accepted yet."""
@@ -314,7 +319,7 @@ class ClusterView:
         job_uid, key = _job_uid(pod), key_of(pod)
         known = self._pods_by_job_uid.get(job_uid, {}).get(key)
         if known is not None and not self._is_past(job_uid, known):
-            return _pod_of_job(pod)
+            return pod_of_job(pod)
         self._take_out(key, job_uid)
         return None
 
@@ -392,9 +397,3 @@ def _uid(job: Json) -> str:
 
 def _job_uid(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['labels'][LABEL_JOB_UID]}"
-
-
-def _pod_of_job(pod: Json) -> Json:
-    kept = metadata_only(pod)
-    kept["metadata"]["labels"] = {LABEL_JOB_UID: pod["metadata"]["labels"][LABEL_JOB_UID]}
-    return kept

@@ -10,9 +10,9 @@ import orjson
 
 from coda.lifecycle import TEMPLATE_REFUSED
 from coda.model import FINISHED
-from coda_kube.api.watch_cache import key_of, version_of
+from coda_kube.api.watch_cache import key_of, metadata_only, version_of
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import ANNOTATION_USER, FINALIZER
+from coda_kube.objects.names import ANNOTATION_USER, FINALIZER, LABEL_JOB_UID
 from coda_operator.view.job_record import ANNOTATIONS_OF_TOOLS
 
 FINISHED_PHASES: Final = frozenset(phase.value for phase in FINISHED)
@@ -143,3 +143,10 @@ def _notes(job: Json) -> Json:
     kept = ANNOTATIONS_OF_TOOLS | {ANNOTATION_USER}
     notes = {name: text for name, text in (job["metadata"].get("annotations") or {}).items() if name in kept and text}
     return {"annotations": notes} if notes else {}
+
+
+def pod_of_job(pod: Json) -> Json:
+    """Return what a cache holds of a pod: its name, and whose it is."""
+    kept = metadata_only(pod)
+    kept["metadata"]["labels"] = {LABEL_JOB_UID: pod["metadata"]["labels"][LABEL_JOB_UID]}
+    return kept

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coda_agent.report.profile_writer import NEWS_S
 from coda_agent.seats import Seats
 from coda_agent.sharing import SharedGpus
 from coda_lab.emulators.device_manager import DeviceManager
@@ -61,6 +62,22 @@ async def test_who_has_no_room_on_a_gpu_is_told_in_the_profile_and_once_on_its_p
     crowded.clear()
     await rig.run(70)
     assert not any("crowdedOutPodUIDs" in one for one in rig.api.profiles[-1]["status"]["gpus"])
+
+
+async def test_whom_a_guaranteed_job_waits_for_is_told_within_seconds(
+    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(sharing=True, sharing_socket=tmp_path / "run" / "agent.sock", device_plugins=tmp_path / "plugins")
+    owner, guest = victim(rig.node), aggressor(rig.node, "guest", times_peak=0.1)
+    await rig.run(70)
+    (gpu,) = [one["uuid"] for one in rig.api.profiles[-1]["status"]["gpus"] if one.get("podUIDs") == [owner.uid]]
+    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: {gpu: (guest.uid,)}))
+    monkeypatch.setattr(SharedGpus, "awaited", property(lambda _shared: frozenset({gpu})))
+    await rig.run(int(NEWS_S) + 2)
+    (row,) = [one for one in rig.api.profiles[-1]["status"]["gpus"] if "ownerWaits" in one]
+    assert (row["uuid"], row["ownerWaits"], row["crowdedOutPodUIDs"]) == (gpu, True, [guest.uid])
+    (event,) = [one for one in rig.api.events if one["reason"] == "CrowdedOut"]
+    assert event["message"].startswith("is stopped: ")
 
 
 async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(

@@ -20,6 +20,11 @@ from tests.builders import job, node, planned, world
 STOP = Stop(job=JobId("team/guest"), attempt=1, cause=StopCause.MIGRATE, by=JobId("other/large"))
 
 
+def test_one_whose_memory_a_guaranteed_job_waits_for_gets_no_notice() -> None:
+    victim = replace(job("guest"), phase=Phase.RUNNING, stop_notice_s=70.0, awaited=True)
+    assert order_from_stop(STOP, victim, 100.0, PolicyConfig()).notice_s == 0.0
+
+
 @given(st.floats(0, 3600), st.floats(0, 3600), st.sampled_from([*Phase]))
 def test_a_running_job_gets_the_notice_that_it_asks_for_up_to_the_platforms(
     asked_s: float, limit_s: float, phase: Phase

@@ -153,3 +153,14 @@ def test_ranks_that_have_no_room_are_known_as_long_as_the_agent_says_so(order: s
     state.on_node_profile(told, profile(gpu("owner")))
     assert crowded_job(state) == frozenset()
     assert [*state.starting()] == []
+
+
+@pytest.mark.parametrize("told", [True, False, "yes", None])
+def test_whether_somebody_waits_for_a_pod_with_a_seat_is_known_as_long_as_the_agent_says_so(told: object) -> None:
+    state = state_with(pod(rank_json("train", 0, "n1", node="n1"), "u0"))
+    state.on_job(None, seated_job("train", "n1"))
+    for said, awaited in ((told, told is True), (None, False)):
+        more: dict[str, Any] = {} if said is None else {"ownerWaits": said}
+        state.on_node_profile(None, profile(gpu("owner", crowdedOutPodUIDs=["u0"], **more)))
+        (job,) = state.snapshot().jobs
+        assert (job.crowded, job.awaited) == (frozenset({0}), awaited)

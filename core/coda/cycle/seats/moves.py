@@ -3,7 +3,7 @@
 A guaranteed job came there, or grew, and what an opportunistic one keeps between two mini-batches does not fit beside
 it. Its agent lets it stand still, and says so after a while. It stops and waits for another seat, if it goes on there
 where it was, or is a gang, which would fail. The others keep their work, and go on once there is room: they are
-nobody's to throw away."""
+nobody's to throw away, unless the guaranteed job would fail: then they stop, too, and at once."""
 
 from __future__ import annotations
 

@@ -60,6 +60,12 @@ def test_a_gang_stops_though_it_does_not_resume() -> None:
     assert cycle(beside_owner(replace(gang, crowded=frozenset({0})))).decision.stops == (moved(gang),)
 
 
+def test_one_that_a_guaranteed_job_waits_for_stops_though_its_work_is_lost() -> None:
+    lost = guest(resumable=False)
+    assert cycle(beside_owner(lost)).decision.stops == ()
+    assert cycle(beside_owner(replace(lost, awaited=True))).decision.stops == (moved(lost),)
+
+
 def test_then_it_gets_a_seat_on_another_gpu() -> None:
     waits = replace(guest(crowded=False), phase=Phase.QUEUED, attempt=2, bound=frozenset())
     (start,) = cycle(beside_owner(waits)).decision.starts

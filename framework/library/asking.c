@@ -1,0 +1,96 @@
+/* A job that has its GPU whole does not fail because guests have not left yet: it waits while the agent has them leave.
+
+   The library asks by itself, over a connection of its own. The Python half cannot: torch holds its allocator's lock
+   around cudaMalloc, and whoever reads torch's statistics meanwhile stands still with Python's own lock. */
+#define _GNU_SOURCE
+#include "asking.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND 1000000000ull
+#define LONGEST (120 * SECOND) /* our choice: a pod that is stopped ends within 30 s by default, seconds after the order */
+#define SILENT (5 * SECOND)    /* an agent answers each second */
+#define PAUSE (600 * SECOND)   /* after a wait in vain: a script that tries smaller batches is not held up each time */
+
+static struct sockaddr_un agent = {.sun_family = AF_UNIX};
+static int is_guest;
+static _Atomic uint64_t in_vain_ns;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
+int begin_asking(struct asking *asking, const char *pci, size_t bytes) {
+  uint64_t now = now_ns(), in_vain = atomic_load(&in_vain_ns);
+  if (is_guest || !*agent.sun_path || (in_vain && now - in_vain < PAUSE)) return 0;
+  int before = errno;
+  char text[128];
+  int length = snprintf(text, sizeof text, "{\"v\":1,\"type\":\"refused\",\"pci\":\"%.31s\",\"bytes\":%zu}", pci, bytes);
+  int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int asked = made >= 0 && connect(made, (struct sockaddr *)&agent, sizeof agent) == 0 &&
+              send(made, text, (size_t)length, MSG_NOSIGNAL) == length;
+  if (!asked && made >= 0) close(made);
+  errno = before;
+  *asking = (struct asking){.connection = made, .began_ns = now, .answered_ns = now};
+  return asked;
+}
+
+static int hear(struct asking *asking, uint64_t now) {
+  char text[4096];
+  for (;;) {
+    ssize_t length = recv(asking->connection, text, sizeof text - 1, MSG_DONTWAIT);
+    if (length < 0) return errno == EAGAIN || errno == EINTR;
+    if (length == 0) return 0;
+    text[length] = 0;
+    if (!strstr(text, "\"type\":\"answer\"")) continue; /* an order: the Python half gets it, too */
+    int waits = strstr(text, "\"wait\":true") != NULL;
+    if (waits && !asking->waits)
+      dprintf(2, "coda: not enough GPU memory is free: waiting until jobs that are guests on this GPU have left\n");
+    asking->waits = waits, asking->answered_ns = now;
+    if (!waits) return 0;
+  }
+}
+
+int keep_asking(struct asking *asking) {
+  int before = errno;
+  struct pollfd ready = {.fd = asking->connection, .events = POLLIN};
+  uint64_t until = now_ns() + SECOND / 4, now;
+  int goes_on = 1;
+  while (goes_on && (now = now_ns()) < until) {
+    poll(&ready, 1, (int)((until - now) / 1000000) + 1);
+    now = now_ns();
+    goes_on = hear(asking, now) && now - asking->answered_ns < SILENT && now - asking->began_ns < LONGEST;
+  }
+  errno = before;
+  return goes_on;
+}
+
+void end_asking(struct asking *asking, int got_it) {
+  double seconds = (double)(now_ns() - asking->began_ns) / (double)SECOND;
+  int before = errno;
+  close(asking->connection);
+  if (got_it && asking->waits)
+    dprintf(2, "coda: the GPU memory was there after %.1f s\n", seconds);
+  else if (!got_it && seconds >= (double)(LONGEST / SECOND)) {
+    atomic_store(&in_vain_ns, now_ns());
+    dprintf(2, "coda: guests on this GPU did not leave within %.0f s: the request for memory is refused\n", seconds);
+  }
+  errno = before;
+}
+
+__attribute__((constructor)) static void begin(void) {
+  const char *path = getenv("CODA_SOCKET");
+  is_guest = getenv("CODA_SHARE") != NULL;
+  if (path && strlen(path) < sizeof agent.sun_path) strcpy(agent.sun_path, path);
+}
