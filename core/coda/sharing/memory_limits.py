@@ -32,6 +32,7 @@ class MemoryUse:
     context_bytes: what it needs beside its tensors; nobody can limit it
     refusals: requests that found no memory since the last report
     waits_bytes: what its processes wait for; only a guaranteed job's count
+    declared_bytes: the most that it says it needs (`spec.gpuMemory`); 0: it says nothing
     speed: mini-batches per second in the last period; None: not known
     is_seen: the driver tells what each job has"""
 
@@ -43,13 +44,14 @@ class MemoryUse:
     context_bytes: int = 0
     refusals: int = 0
     waits_bytes: int = 0
+    declared_bytes: int = 0
     control: MemoryControl = MemoryControl.FULL
     speed: float | None = None
     is_seen: bool = False
 
     def __post_init__(self) -> None:
         sizes = (self.peak_bytes, self.floor_bytes, self.device_bytes, self.host_bytes, self.context_bytes)
-        if min(*sizes, self.refusals, self.waits_bytes) < 0:
+        if min(*sizes, self.refusals, self.waits_bytes, self.declared_bytes) < 0:
             raise InvalidInput(f"memory of {self.uid} cannot be negative")
         if self.floor_bytes > self.peak_bytes:
             raise InvalidInput(f"{self.uid} cannot keep more memory than its peak")
@@ -104,7 +106,7 @@ class MemoryState:
     hurried: uids of those that must give memory back now: not paced until they have, or were given up on
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
     peak_bytes, lower_since_s: what is kept for the guaranteed job, and since when it needs less
-    most_bytes: the most that it had here: what nobody uses is the others' only beyond that
+    most_bytes: the most that it had here, or says it needs: what nobody uses is the others' only beyond that
     pressed_at_s: when its overflow last took memory from the others beyond that"""
 
     guaranteed: str | None = None
@@ -165,7 +167,7 @@ def _beside(
     """Cases 1 to 3: a guaranteed job comes, a neighbour comes, or the guaranteed job grows."""
     arriving = report.arriving
     kept_bytes = math.ceil(config.peak_margin * state.peak_bytes) + first.context_bytes
-    most_bytes = math.ceil(config.peak_margin * state.most_bytes) + first.context_bytes
+    most_bytes = max(math.ceil(config.peak_margin * state.most_bytes), first.declared_bytes) + first.context_bytes
     contexts = sum(use.context_bytes for use in report.opportunistic)
     free_bytes = max(0, report.total_bytes - kept_bytes - contexts)
     overflows = first.host_bytes > 0 or first.refusals > 0 or first.waits_bytes > 0
@@ -174,7 +176,7 @@ def _beside(
         free_bytes = max(0, min(free_bytes, _pressed(state, first, report.opportunistic, config)))
     growth_bytes = 0 if arriving else max(0, free_bytes - max(0, most_bytes - kept_bytes))
     wanted = [use.floor_bytes if arriving else use.peak_bytes for use in report.opportunistic]
-    parts, misfits = _divided(free_bytes, report.opportunistic, wanted)
+    parts, misfits = _divided(free_bytes, report.opportunistic, wanted, growth_bytes)
     parts = _with_rest(growth_bytes, report.opportunistic, parts, misfits)
     limits = tuple(
         _limit(state, use, part, now_s, config)
@@ -237,8 +239,11 @@ def _with_peak(state: MemoryState, first: MemoryUse, now_s: float, config: Shari
     return replace(state, lower_since_s=since_s)
 
 
-def _divided(free_bytes: int, members: Sequence[MemoryUse], wanted: Sequence[int]) -> tuple[list[int], tuple[str, ...]]:
-    """Return a part of `free_bytes` for each: its least first, the rest in proportion to what it wants beyond."""
+def _divided(
+    free_bytes: int, members: Sequence[MemoryUse], wanted: Sequence[int], growth_bytes: int
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return a part of `free_bytes` for each: its least first, then what it declared, if all of that fits together into
+    `growth_bytes`, the rest in proportion to what it wants beyond."""
     parts = [0] * len(members)
     misfits = []
     left = free_bytes
@@ -250,10 +255,12 @@ def _divided(free_bytes: int, members: Sequence[MemoryUse], wanted: Sequence[int
         else:
             parts[at] = least
             left -= least
-    rest = [
-        0 if member.uid in misfits else max(0, want - part)
-        for member, want, part in zip(members, wanted, parts, strict=True)
-    ]
+    fitting = [at for at, member in enumerate(members) if member.uid not in misfits]
+    declared = {at: max(parts[at], members[at].declared_bytes) for at in fitting}
+    if sum(declared.values()) <= growth_bytes:  # the planner saw to it, unless somebody has more than it said
+        left = free_bytes - sum(declared.values())
+        parts = [declared.get(at, part) for at, part in enumerate(parts)]
+    rest = [max(0, wanted[at] - part) if at in declared else 0 for at, part in enumerate(parts)]
     total = sum(rest)
     for at, more in enumerate(rest):
         parts[at] += more if total <= left else left * more // total
@@ -303,7 +310,7 @@ def _among_equals(state: MemoryState, report: MemoryReport, now_s: float, config
         TrialMember(
             uid=use.uid,
             limit_bytes=_or(started.limit_of(use.uid), 0),
-            least_bytes=_least_of(use),
+            least_bytes=min(_or(started.limit_of(use.uid), 0), max(_least_of(use), use.declared_bytes)),
             host_bytes=use.host_bytes,
             speed=use.speed,
         )
@@ -324,7 +331,7 @@ def _started(
     state: MemoryState, members: Sequence[MemoryUse], free_bytes: int, now_s: float, *, fits: bool
 ) -> MemoryState:
     """The state, or a new division if its limits cannot stay, or if somebody lacks memory that nobody needs."""
-    parts, misfits = _divided(free_bytes, members, [use.peak_bytes for use in members])
+    parts, misfits = _divided(free_bytes, members, [use.peak_bytes for use in members], free_bytes)
     parts = _with_rest(free_bytes, members, parts, misfits)
     fitting = [use for use in members if use.uid not in misfits]
     same = state.guaranteed is None and {one.uid for one in state.limits} == {use.uid for use in members}

@@ -9,11 +9,11 @@ from typing import Any
 from coda.contention import Protection
 from coda.errors import InvalidInput
 from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
-from coda_kube.objects.names import ANNOTATION_CORES, THROTTLING
+from coda_kube.objects.names import ANNOTATION_CORES, ANNOTATION_GPU_MEMORY, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
 from coda_kube.objects.pods.main_container import main_container, main_status
 from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
-from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_kube.objects.read import AUTO, GangMember, pod_from_json
 from coda_kube.objects.resize_obstacles import obstacle_from_json
 
@@ -48,6 +48,7 @@ class LocalPod:
     claim_uses: tuple[ClaimUse, ...] = ()
     is_tuned: bool = False  # a rank of a job whose cores Coda finds
     stop: Announcement | None = None  # a rank that is to save and end
+    gpu_bytes: int = 0  # the most memory of one GPU that a rank's job says it needs; 0: it says nothing
     resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
 
     @property
@@ -103,9 +104,18 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         is_tuned=pod.member is not None and (metadata.get("annotations") or {}).get(ANNOTATION_CORES) == AUTO,
         protections=_protections(metadata, spec, trains=gpus > 0 or pod.member is not None)
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
+        gpu_bytes=0 if pod.member is None else _gpu_bytes(metadata),
         resize_obstacle="" if obstacle is None else obstacle.value,
         stop=None if pod.member is None else _stop(metadata),
     )
+
+
+def _gpu_bytes(metadata: Item) -> int:
+    """What the operator wrote of the job's `gpuMemory`; nothing, where somebody else wrote nonsense."""
+    try:
+        return max(0, whole_from_quantity((metadata.get("annotations") or {}).get(ANNOTATION_GPU_MEMORY) or 0))
+    except InvalidInput:
+        return 0
 
 
 def _stop(metadata: Item) -> Announcement | None:

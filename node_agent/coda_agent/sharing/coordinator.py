@@ -172,7 +172,8 @@ class Coordinator:
             span_s=span_s,
         )
         waits_bytes = sum(self._refused(gpu).values()) if uid == gpu.guaranteed else 0
-        return replace(use, waits_bytes=waits_bytes, is_seen=(gpu.uuid, uid) in self._most_seen)
+        declared_bytes, is_seen = gpu.declared_bytes.get(uid, 0), (gpu.uuid, uid) in self._most_seen
+        return replace(use, waits_bytes=waits_bytes, declared_bytes=declared_bytes, is_seen=is_seen)
 
     def _steps_of(self, uid: str | None) -> tuple[float, ...]:
         """The ranks of a job step together: the one that said most is its clock."""

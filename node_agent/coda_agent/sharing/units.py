@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from coda_agent.cluster import LocalPod
@@ -27,14 +27,15 @@ _SEATED = Role.OPPORTUNISTIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGpu:
-    """One GPU and its pods by uid. `seen_bytes`: memory of the card by pod, as the driver says. `pci_bus_id`: "" if not
-    known."""
+    """One GPU and its pods by uid. By pod: `seen_bytes`, memory of the card, as the driver says; `declared_bytes`, the
+    most that its job says it needs. `pci_bus_id`: "" if not known."""
 
     uuid: str
     memory_bytes: int
     guaranteed: str | None
     opportunistic: tuple[str, ...]
     seen_bytes: Mapping[str, int]
+    declared_bytes: Mapping[str, int] = field(default_factory=dict)
     pci_bus_id: str = ""
 
 
@@ -62,6 +63,8 @@ def shared_gpus_from(
 
     A pod that is not known yet and has a GPU whole is guaranteed there: its uid is then its namespace/name.
     Left out: GPUs in MIG mode, those of unknown size, and those that two pods got whole (NVIDIA's time-slicing)."""
+    pods = tuple(pods)
+    declared_bytes = {pod.uid: pod.gpu_bytes for pod in pods if pod.gpu_bytes}
     uid_by_name = {(pod.namespace, pod.name): None if pod.ended else pod.uid for pod in pods}
     gpus = [reading.gpu for reading in readings]
     roles: dict[str, dict[str, Role]] = {}
@@ -75,7 +78,7 @@ def shared_gpus_from(
                 if place.instance_uuid is None:
                     roles.setdefault(place.gpu_uuid, {})[uid] = role
     return tuple(
-        _shared_gpu(reading, roles[reading.gpu.uuid], users.get(reading.gpu.uuid, ()))
+        _shared_gpu(reading, roles[reading.gpu.uuid], users.get(reading.gpu.uuid, ()), declared_bytes)
         for reading in sorted(readings, key=lambda reading: reading.gpu.uuid)
         if not reading.gpu.mig and reading.gpu.memory_bytes and _is_ours(roles.get(reading.gpu.uuid, {}))
     )
@@ -105,7 +108,9 @@ def _is_ours(roles: Mapping[str, Role]) -> bool:
     return bool(roles) and sum(role is Role.GUARANTEED for role in roles.values()) <= 1
 
 
-def _shared_gpu(reading: GpuReading, roles: Mapping[str, Role], users: Sequence[GpuUser]) -> SharedGpu:
+def _shared_gpu(
+    reading: GpuReading, roles: Mapping[str, Role], users: Sequence[GpuUser], declared_bytes: Mapping[str, int]
+) -> SharedGpu:
     first = next((uid for uid, role in roles.items() if role is Role.GUARANTEED), None)
     pod_of = {user.pid: user.pod_uid for user in users}
     seen: dict[str, int] = {}
@@ -121,5 +126,6 @@ def _shared_gpu(reading: GpuReading, roles: Mapping[str, Role], users: Sequence[
         guaranteed=first,
         opportunistic=tuple(sorted(uid for uid in roles if uid != first)),
         seen_bytes=seen,
+        declared_bytes={uid: declared_bytes[uid] for uid in sorted(roles) if uid in declared_bytes},
         pci_bus_id=reading.gpu.pci_bus_id,
     )

@@ -17,6 +17,7 @@ from coda.model.seats import SHARING, seat_name
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import (
     ANNOTATION_CORES,
+    ANNOTATION_GPU_MEMORY,
     ANNOTATION_MAIN,
     ANNOTATION_PLAN,
     ANNOTATION_USER,
@@ -151,7 +152,8 @@ def _pod(job: Job, *, attempt: int, rank: int, cores: int, memory: RankMemory | 
             "annotations": _KEEPS_ITS_NODE
             | (template_metadata.get("annotations") or {})
             | _stamp(metadata)
-            | {ANNOTATION_MAIN: main["name"]},
+            | {ANNOTATION_MAIN: main["name"]}
+            | ({ANNOTATION_GPU_MEMORY: str(spec["gpuMemory"])} if spec.get("gpuMemory") else {}),
             "ownerReferences": [_owner(metadata)],
             "finalizers": [RANK_FINALIZER],
         },

@@ -24,6 +24,15 @@ def test_a_label_alone_makes_no_pod_a_training_pod() -> None:
         assert Protection.TRAINING not in pod.protections
 
 
+@pytest.mark.parametrize(("text", "size"), [("24Gi", 24 << 30), ("7", 7), ("", 0), ("much", 0), ("-5Gi", 0)])
+def test_what_a_job_declares_to_need_of_a_gpu_is_read_of_ranks_only(text: str, size: int) -> None:
+    rank = rank_json("gang", 0, "n1", gpus=0)
+    rank["metadata"]["annotations"] = {"coda.scheduler/gpu-memory": text}
+    assert local_pod_from_json(rank, {"default"}).gpu_bytes == size
+    forged = rank | {"metadata": rank["metadata"] | {"ownerReferences": []}}
+    assert local_pod_from_json(forged, {"default"}).gpu_bytes == 0
+
+
 RUNNING = {"phase": "Running"}
 RANK = rank_json("gang", 0, "n1") | {"status": RUNNING}
 NOTEBOOK = pod_json("notebook", gpus=1, metadata={"namespace": "default", "uid": "n"}) | {"status": RUNNING}

@@ -75,6 +75,8 @@ def test_what_a_guaranteed_job_once_had_is_no_room_to_grow_into() -> None:
     for second in range(1, 200):
         state = shifted(state, report(use("g", 6), guest), float(second), CONFIG)
     assert (state.limit_of("o") or 0) <= CARD - 18 * GIB * CONFIG.peak_margin
+    declares = use("g", 6, declared_bytes=24 * GIB)
+    assert shifted(MemoryState(), report(declares, guest), 0.0, CONFIG).limit_of("o") == 8 * GIB
 
 
 @given(st.lists(reports(), min_size=1, max_size=4), st.integers(0, 40))

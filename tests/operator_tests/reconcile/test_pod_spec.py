@@ -86,6 +86,13 @@ def test_no_autoscaler_moves_a_rank_unless_its_template_says_so() -> None:
     assert notes["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
+@pytest.mark.parametrize(("declared", "told"), [("24Gi", "24Gi"), (10**10, "10000000000"), (None, None)])
+def test_a_pod_carries_the_memory_that_its_job_declares(declared: object, told: str | None) -> None:
+    job = copy.deepcopy(JOB)
+    job["spec"] |= {"gpuMemory": declared} if declared else {}
+    assert rank_pod(job, PLAN, 1)["metadata"]["annotations"].get("coda.scheduler/gpu-memory") == told
+
+
 def test_the_pin_is_added_to_every_term_the_user_wrote() -> None:
     zones = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b")]
     terms = terms_of(rank_pod(with_affinity(zones), PLAN, 0))
