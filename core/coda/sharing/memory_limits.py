@@ -107,6 +107,7 @@ class MemoryState:
     drains: the guaranteed job's overflow may return to the device, once nobody is hurried
     peak_bytes, lower_since_s: what is kept for the guaranteed job, and since when it needs less
     most_bytes: the most that it had here, or says it needs: what nobody uses is the others' only beyond that
+    grew_at_s, grown_bytes: when its peak last rose by more than `peak_margin`, and to what
     pressed_at_s: when its overflow last took memory from the others beyond that"""
 
     guaranteed: str | None = None
@@ -121,6 +122,8 @@ class MemoryState:
     peak_bytes: int = 0
     lower_since_s: float | None = None
     most_bytes: int = 0
+    grew_at_s: float = math.inf
+    grown_bytes: int = -1
     pressed_at_s: float = -math.inf
     trials: MemoryTrials = field(default_factory=MemoryTrials)
 
@@ -158,14 +161,18 @@ def _alone(state: MemoryState) -> MemoryState:
         peak_bytes=state.peak_bytes,
         lower_since_s=state.lower_since_s,
         most_bytes=state.most_bytes,
+        grew_at_s=state.grew_at_s,
+        grown_bytes=state.grown_bytes,
     )
 
 
 def _beside(
     state: MemoryState, first: MemoryUse, report: MemoryReport, now_s: float, config: SharingConfig
 ) -> MemoryState:
-    """Cases 1 to 3: a guaranteed job comes, a neighbour comes, or the guaranteed job grows."""
-    arriving = report.arriving
+    """Cases 1 to 3: a guaranteed job comes, a neighbour comes, or the guaranteed job grows.
+
+    It has come once its peak no longer rises, whether anybody hears it or not."""
+    arriving = report.arriving and now_s - state.grew_at_s < config.memory_hold_s
     kept_bytes = math.ceil(config.peak_margin * state.peak_bytes) + first.context_bytes
     most_bytes = max(math.ceil(config.peak_margin * state.most_bytes), first.declared_bytes) + first.context_bytes
     contexts = sum(use.context_bytes for use in report.opportunistic)
@@ -230,7 +237,9 @@ def _with_harm(
 def _with_peak(state: MemoryState, first: MemoryUse, now_s: float, config: SharingConfig) -> MemoryState:
     """A peak rises at once, by what lies in host memory too; it falls when it has been lower for a while."""
     need = max(first.peak_bytes, first.device_bytes + first.host_bytes)
-    state = replace(state, most_bytes=max(need, state.most_bytes))
+    state = replace(state, most_bytes=max(need, state.most_bytes), grew_at_s=min(now_s, state.grew_at_s))
+    if need > config.peak_margin * state.grown_bytes:
+        state = replace(state, grew_at_s=now_s, grown_bytes=need)
     if need >= state.peak_bytes:
         return replace(state, peak_bytes=need, lower_since_s=None)
     since_s = now_s if state.lower_since_s is None else min(now_s, state.lower_since_s)
