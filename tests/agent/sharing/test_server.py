@@ -235,6 +235,7 @@ class Ordering:
     def __init__(self, hold_s: float) -> None:
         self._hold_s = hold_s
         self._peers: list[Hashable] = []
+        self.answers: dict[Hashable, bool] = {}
 
     def join(self, peer: Hashable, _: str) -> None:
         self._peers.append(peer)
@@ -266,3 +267,19 @@ async def test_an_order_is_repeated_well_before_its_hold_ends(hold_s: float, sen
     one.close()
     shared.stop()
     assert heard_s == sent_s
+
+
+async def test_who_was_refused_memory_is_answered_in_each_round(tmp_path: Path) -> None:
+    ordering = Ordering(0.0)
+    shared = SharedGpus(tmp_path / "run" / "agent.sock", lambda _: "pod", lambda: 0.0, ordering)  # type: ignore[arg-type]
+    shared.start()
+    one = connect(tmp_path)
+    await turn()
+    shared.decide(())
+    assert json.loads(one.recv(4096))["type"] == "order"
+    for waits in (True, True, False):
+        ordering.answers = dict.fromkeys(shared.server.peers, waits)
+        shared.decide(())
+        assert json.loads(one.recv(4096)) == {"v": 1, "type": "answer", "wait": waits}
+    one.close()
+    shared.stop()
