@@ -77,6 +77,11 @@ JOB_VARIABLE: Final = "CODA_JOB_DIR"
 PROGRESS_FILE: Final = "progress"
 STOP_FILE: Final = "stop"  # by the agent: the job is to save and end
 
+# In a container that shares a GPU: the library that its programs load (docs/gpu-sharing.md). "false" in the environment
+# of a guaranteed job's main container: not in this job, which nobody joins then.
+SHARING_LIBRARY: Final = "/run/coda/lib/libcodagpu.so"
+SHARING_VARIABLE: Final = "CODA_SHARING"
+
 POOL_TAINT: Final = f"{GROUP}/pool"
 
 GPU: Final = "nvidia.com/gpu"

@@ -36,6 +36,7 @@ from coda_kube.objects.pods.cpu_job import (
     ends_in_time,
     is_recreated,
 )
+from coda_kube.objects.pods.main_container import sharing_wish
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
@@ -256,7 +257,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         lost_s=lost_s_from_json(status),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
         run_from_s=seconds_from_time(status.get("startTime" if runs_trial(status) else "launchTime")),
-        sharing=SharingWish(spec.get("serviceClass") or "Guaranteed"),
+        sharing=sharing_wish(spec),
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )
     return with_ranks(job, pods)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from coda.sharing.config import SharingConfig
 from coda_agent.seats import device_plugin_v1beta1_pb2 as wire
 from coda_agent.seats.grpc_server import Refusal, Refused
+from coda_kube.objects.names import SHARING_LIBRARY
 
 VERSION: Final = "v1beta1"
 REGISTER: Final = "/v1beta1.Registration/Register"
@@ -24,7 +25,6 @@ OPTIONS: Final = "/v1beta1.DevicePlugin/GetDevicePluginOptions"
 LIST_AND_WATCH: Final = "/v1beta1.DevicePlugin/ListAndWatch"
 ALLOCATE: Final = "/v1beta1.DevicePlugin/Allocate"
 
-LIBRARY: Final = "libcodagpu.so"
 IN_CONTAINER: Final = "/run/coda"
 """Where a container finds everything of Coda."""
 
@@ -122,10 +122,9 @@ def _answer(
 
 def _environ(socket: Path) -> dict[str, str]:
     """As docs/gpu-sharing.md has it. What the pod itself sets wins: the kubelet puts it after these."""
-    library = f"{IN_CONTAINER}/lib/{LIBRARY}"
     return {
-        "LD_PRELOAD": library,
-        "CODA_LIBRARY": library,
+        "LD_PRELOAD": SHARING_LIBRARY,
+        "CODA_LIBRARY": SHARING_LIBRARY,
         "CODA_PYTHON": f"{IN_CONTAINER}/python",
         "CODA_SOCKET": f"{IN_CONTAINER}/agent/{socket.name}",
     }

@@ -34,6 +34,7 @@ from coda_kube.objects.names import (
     POOL_TAINT,
     RANK_FINALIZER,
     SCHEDULER,
+    SHARING_LIBRARY,
     pod_name,
     rank_hostname,
 )
@@ -83,6 +84,8 @@ def rank_pod(
         pod["spec"] |= _without_gpu(pod["spec"], {seat_name(placement.gpus[rank]): "1"}, pool_taints)
     elif placement.joinable:
         pod["spec"]["containers"] = _with_amounts(pod["spec"]["containers"], {SHARING: "1"})
+    if placement.gpus or placement.joinable:
+        pod["spec"]["containers"] = _with_library(pod["spec"]["containers"])
     pod["metadata"]["name"] = pod_name(job["metadata"]["name"], placement.attempt, rank)
     pod["metadata"]["annotations"][ANNOTATION_PLAN] = placement.plan_id
     if job["spec"].get("cpusPerReplica") == AUTO and job["spec"]["replicas"] > 1 and not placement.gpus:
@@ -232,6 +235,26 @@ def _with_amounts(containers: list[Json], more: dict[str, str]) -> list[Json]:
     main, *others = containers
     amounts = {kind: main["resources"][kind] | more for kind in ("requests", "limits")}
     return [{**main, "resources": main["resources"] | amounts}, *others]
+
+
+def _with_library(containers: list[Json]) -> list[Json]:
+    """Return the containers; what the main one preloads by its own words comes after Coda's library.
+
+    What a pod sets hides what a seat brings. A value from elsewhere (`valueFrom`) is not known here, and stays."""
+    main, *others = containers
+    env = [
+        entry | {"value": _after_library(entry.get("value") or "")}
+        if entry.get("name") == "LD_PRELOAD" and "valueFrom" not in entry
+        else entry
+        for entry in main["env"]
+    ]
+    return [{**main, "env": env}, *others]
+
+
+def _after_library(preloaded: str) -> str:
+    if SHARING_LIBRARY in preloaded:
+        return preloaded
+    return f"{SHARING_LIBRARY}:{preloaded}" if preloaded else SHARING_LIBRARY
 
 
 def _job_directory(spec: Job) -> Json:

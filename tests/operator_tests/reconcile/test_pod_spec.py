@@ -319,3 +319,35 @@ def test_a_rank_that_may_be_joined_asks_for_the_files_too() -> None:
         before, after = (pod["spec"]["containers"][0]["resources"][kind] for pod in (plain, joinable))
         assert after == before | {"coda.scheduler/sharing": "1"}
     assert plain["spec"]["containers"][1:] == joinable["spec"]["containers"][1:]
+
+
+LIBRARY = "/run/coda/lib/libcodagpu.so"
+
+
+@pytest.mark.parametrize(
+    ("set_by_the_user", "expected"),
+    [
+        ({"value": "/opt/libjemalloc.so"}, {"value": f"{LIBRARY}:/opt/libjemalloc.so"}),
+        ({"value": ""}, {"value": LIBRARY}),
+        ({"value": f"/opt/libjemalloc.so {LIBRARY}"}, {"value": f"/opt/libjemalloc.so {LIBRARY}"}),
+        ({"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},) * 2,
+    ],
+    ids=["another library", "none", "both", "nobody knows what"],
+)
+@pytest.mark.parametrize(
+    "shared", [replace(PLAN, joinable=True), replace(PLAN, gpus=(0, 1))], ids=["whole GPUs", "a seat"]
+)
+def test_a_rank_that_shares_preloads_codas_library_before_its_own(
+    shared: Placement, set_by_the_user: dict[str, object], expected: dict[str, object]
+) -> None:
+    """What a pod sets hides what the kubelet adds for a seat."""
+    job = copy.deepcopy(JOB)
+    main = job["spec"]["template"]["spec"]["containers"][0]
+    main["env"] = [*main.get("env", ()), {"name": "LD_PRELOAD", **set_by_the_user}]
+    alone, shares = rank_pod(job, PLAN, 1), rank_pod(job, shared, 1)
+    assert preloaded(alone) == [{"name": "LD_PRELOAD", **set_by_the_user}]
+    assert preloaded(shares) == [{"name": "LD_PRELOAD", **expected}]
+
+
+def preloaded(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in pod["spec"]["containers"][0]["env"] if entry["name"] == "LD_PRELOAD"]

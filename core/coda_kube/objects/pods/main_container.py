@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coda_kube.objects.names import ANNOTATION_MAIN
+from coda.model.job import SharingWish
+from coda_kube.objects.names import ANNOTATION_MAIN, SHARING_VARIABLE
 
 Item = Mapping[str, Any]
 
@@ -24,3 +25,15 @@ def main_status(pod: Item) -> Item:
     """Return what the kubelet says of the main container; empty while it says nothing."""
     name, told = main_container(pod).get("name"), (pod.get("status") or {}).get("containerStatuses") or ()
     return next((one for one in told if one.get("name") == name), {})
+
+
+def sharing_wish(spec: Item) -> SharingWish:
+    """Return the class that a TrainingJob asks for.
+
+    One with GPUs of its own keeps them to itself if its main container's environment says so."""
+    wish = SharingWish(spec.get("serviceClass") or SharingWish.GUARANTEED.value)
+    if wish is not SharingWish.GUARANTEED:
+        return wish
+    containers: Sequence[Item] = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ({},)
+    said = [one.get("value") for one in containers[0].get("env") or () if one.get("name") == SHARING_VARIABLE]
+    return SharingWish.EXCLUSIVE if said and said[-1] == "false" else wish
