@@ -118,7 +118,7 @@ HELD_BACK = [
         world(
             NODES,
             [running(job("x", quota={"m.memory": GIB * 1000}), "n1"), job(quota={"m.memory": 2 * GIB * 1000})],
-            quotas=[quota("small", hard={"m.memory": GIB * 1000}, used={"m.memory": GIB * 1000})],
+            quotas=[quota("small", hard={"m.memory": GIB * 2000}, used={"m.memory": GIB * 2000})],
         ),
         refusal(
             WaitCode.QUOTA_EXCEEDED,
