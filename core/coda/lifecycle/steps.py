@@ -113,7 +113,7 @@ def furthest_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step
 def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if now.deleting:
         return _delete(now, now_s, config)
-    if now.progress.phase not in FINISHED and (expired := active_deadline_over(now, now_s)) is not None:
+    if (expired := active_deadline_over(now, now_s)) is not None and _may_expire(now):
         return finish(now, now_s, Phase.FAILED, expired)
     if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED}:
         return suspend(now)
@@ -381,6 +381,12 @@ _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], S
 def _may_create(now: Situation, placement: Placement, now_s: float, config: LifecycleConfig) -> bool:
     """Not for a stale leader's placement: the new leader adopts or drops it. Not beside pods of another attempt."""
     return now.epoch == placement.epoch and is_alone(now, now_s, config)
+
+
+def _may_expire(now: Situation) -> bool:
+    """False for a job that has ended: also for one that succeeded while nobody looked, until its time was over."""
+    is_under_way = now.progress.phase in _PASSING or now.progress.phase is Phase.RUNNING
+    return now.progress.phase not in FINISHED and not (is_under_way and _success(now) is not None)
 
 
 def _success(now: Situation) -> str | None:

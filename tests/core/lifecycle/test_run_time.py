@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.lifecycle import Progress, Situation, Terms
-from coda.lifecycle.steps import next_step
+from coda.lifecycle.state import PodState
+from coda.lifecycle.steps import furthest_step, next_step
 from coda.model import JobId, Phase
 from coda.model.job import StopCause, StopOrder
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, running, situation
@@ -53,6 +54,17 @@ def test_only_a_job_with_a_launch_is_over(phase: Phase | None) -> None:
     waits = progress(phase, launch_s=0.0, start_s=5.0, served_s=LIMIT_S + 1)
     now = situation(phase, terms=replace(LIMITED, suspend=phase is Phase.SUSPENDED), progress=waits, placement=None)
     assert after(now, NOW_S + DAY_S).phase is not Phase.FAILED
+
+
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_that_succeeded_while_nobody_looked_is_not_over(phase: Phase) -> None:
+    """No operator ran from before its end until after its limit."""
+    done = (pod(0, state=PodState.SUCCEEDED), pod(1, state=PodState.SUCCEEDED))
+    now = situation(phase, *done, terms=LIMITED, progress=progress(phase, launch_s=NOW_S))
+    ran = replace(now, progress=furthest_step(now, NOW_S + DAY_S, CONFIG).progress)  # that it ran is written first
+    assert furthest_step(ran, NOW_S + DAY_S, CONFIG).progress.phase is Phase.SUCCEEDED
+    half = replace(now, pods=(done[0], running(1)))
+    assert furthest_step(half, NOW_S + DAY_S, CONFIG).progress.phase is Phase.FAILED
 
 
 def test_pods_that_take_long_to_go_are_a_wait_too() -> None:
