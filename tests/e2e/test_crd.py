@@ -13,7 +13,7 @@ from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.pod_schema import pod_spec_schema
 from tests.e2e.accounts import Account, asking
-from tests.e2e.jobs import job_json, jobs_path, submit, wait_for_phase, wait_gone
+from tests.e2e.jobs import job_json, jobs_path, submit, wait_for, wait_for_phase, wait_gone
 from tests.e2e.policy_cases import COLLECTOR, MASTER, OPERATOR, USER
 
 pytestmark = pytest.mark.e2e
@@ -179,7 +179,7 @@ async def test_an_own_node_affinity_is_kept_beside_the_pin(user: Client) -> None
     [
         pytest.param(template(containers=[{"name": "Bad_Name", "image": "x"}]), "containers[0].name", id="bad name"),
         pytest.param(template(containers=[{"name": "main"}]), "image", id="no image"),
-        pytest.param(template(priorityClassName="nope"), "nope", id="unknown priority class"),
+        pytest.param(template(hostAliases=[{"ip": "nowhere"}]), "hostAliases[0].ip", id="no address"),
     ],
 )
 async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends_it(
@@ -194,6 +194,19 @@ async def test_a_template_the_api_server_refuses_fails_the_job_and_an_edit_mends
     await wait_for_phase(user, job, "Succeeded")
     await user.delete(job_path(job))
     await wait_gone(user, job_path(job))
+
+
+async def test_a_job_waits_for_a_priority_class_that_is_applied_after_it(cluster: LocalCluster, user: Client) -> None:
+    job = await submit(user, job_json("early", spec=template(priorityClassName="later")))
+    waits = await wait_for(
+        user, job_path(job), lambda item: (item.get("status") or {}).get("reason") == "PriorityClassMissing"
+    )
+    assert "no PriorityClass with name later was found" in waits["status"]["message"]
+    async with cluster.client("admin") as admin:
+        body = {"metadata": {"name": "later"}, "value": 7, "description": "applied after the job"}
+        await admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    await wait_for_phase(user, job, "Running", within_s=60)
+    await user.delete(job_path(job))
 
 
 async def test_a_job_that_has_ended_refuses_edits_aloud_but_none_of_those_who_keep_house(
