@@ -12,7 +12,7 @@ from coda.model.decision import Start
 from coda.policy import ArraysConfig, PolicyConfig
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GATE
+from coda_kube.objects.names import ANNOTATION_BORROWS, ANNOTATION_PLAN, ANNOTATION_PLANNED, GATE
 from coda_kube.objects.pods.cpu_job import cpu_job_id
 from coda_kube.returned_places import Place
 from tests.extender.objects import job_json, node_json, placement, pod_json, rank_json
@@ -138,3 +138,20 @@ def test_a_take_over_reads_again_only_pods_of_owners_that_have_places() -> None:
     assert state.cpu_jobs.load_places(record) == [cpu_job_id("default", "heir")]
     state.read_jobs([cpu_job_id("default", "heir")])
     assert state.cpu_jobs.load_places({}) == [cpu_job_id("default", "heir")]  # it has no place any more
+
+
+def test_a_pod_whose_placement_was_given_up_holds_it_once_it_is_bound_all_the_same() -> None:
+    """kube-scheduler may be quicker than the leader. Else its cores would be nobody's to reclaim for as long as it
+    runs."""
+    pinned = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [pinned]}]}}
+    released = gated("work", cpu=20, kind="ReplicaSet")
+    notes = {ANNOTATION_PLAN: "p1", ANNOTATION_PLANNED: CREATED, ANNOTATION_BORROWS: "true"}
+    released["metadata"]["annotations"] = notes
+    released["spec"] |= {"schedulingGates": [], "affinity": {"nodeAffinity": terms}}
+    state, job = seen(released), cpu_job_id("default", "work")
+    state.void_placement(job, "p1")
+    assert state.job(job) is not None and state.job(job).placement is None  # type: ignore[union-attr]
+    state.on_pod(released, released | {"spec": released["spec"] | {"nodeName": "n1"}})
+    bound = state.job(job)
+    assert bound is not None and bound.placement is not None and bound.placement.borrows

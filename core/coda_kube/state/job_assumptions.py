@@ -51,7 +51,8 @@ class JobAssumptions:
             self._trouble_by_job[job] = (uid, trouble)
 
     def set_void(self, job: JobId, plan_id: str) -> None:
-        """That placement can neither come into force nor be removed: it does not count."""
+        """That placement can neither come into force nor be removed: it does not count, unless a pod is bound all the
+        same."""
         self._void_plan_by_job[job] = plan_id
 
     def forget(self, job: JobId) -> None:
@@ -70,9 +71,9 @@ class JobAssumptions:
             placement, unwritable = write.placement or placement, unwritable or WriteTrouble.SLOW
         void = self._void_plan_by_job.get(job.id)
         if void is not None and placement is not None:
-            if placement.plan_id == void:
+            if placement.plan_id == void and not job.bound:
                 placement = None
-            else:
+            else:  # kube-scheduler was quicker: it is in force
                 del self._void_plan_by_job[job.id]
         if placement is job.placement and unwritable is job.unwritable:
             return in_its_class(job)
