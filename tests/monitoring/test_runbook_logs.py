@@ -181,7 +181,7 @@ async def lose(process: object, cause: str) -> None:
         NoFeed,  # type: ignore[arg-type]
         start,  # type: ignore[arg-type]
         Metrics(),
-        answer_limit_s=0.2,
+        answer_limit_s=0.2 if cause == "hung" else 60.0,
         start_again_s=(),
         on_refusals=lambda _: None,
         on_new_process=lambda: None,
