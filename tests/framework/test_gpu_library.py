@@ -17,9 +17,9 @@ from tests.lengths import LONG
 HARNESS = Path(__file__).with_name("harness.c")
 CHECKS = ("limits", "devices", "random", "threads", "suspended", "held", "forked", "capture")
 MUSL = (
-    "__errno_location clock_gettime close connect dl_iterate_phdr dlopen dlsym dprintf free getenv malloc memcpy memset "
-    "nanosleep poll pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock readlink recv send setenv snprintf socket "
-    "strchr strcmp strcpy strlen strncmp strrchr strstr strtoull"
+    "__errno_location clock_gettime close connect dl_iterate_phdr dlopen dlsym dprintf free getenv malloc memcpy "
+    "memset nanosleep poll pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock readlink recv send setenv "
+    "snprintf socket strchr strcmp strcpy strlen strncmp strrchr strstr strtoull"
 )
 """Of musl 1.2.3, what may be needed."""
 

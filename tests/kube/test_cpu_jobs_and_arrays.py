@@ -151,7 +151,11 @@ def test_a_pod_whose_placement_was_given_up_holds_it_once_it_is_bound_all_the_sa
     released["spec"] |= {"schedulingGates": [], "affinity": {"nodeAffinity": terms}}
     state, job = seen(released), cpu_job_id("default", "work")
     state.void_placement(job, "p1")
-    assert state.job(job) is not None and state.job(job).placement is None  # type: ignore[union-attr]
+    given_up = state.job(job)
+    assert given_up is not None
+    assert given_up.placement is None
     state.on_pod(released, released | {"spec": released["spec"] | {"nodeName": "n1"}})
     bound = state.job(job)
-    assert bound is not None and bound.placement is not None and bound.placement.borrows
+    assert bound is not None
+    assert bound.placement is not None
+    assert bound.placement.borrows
