@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from coda.model import JobId
@@ -74,13 +74,14 @@ class StuckPods:
         self._noted.intersection_update([pod.uid for _, pod in pods])
         stuck = [(job, pod) for job, pod in pods if self._is_stuck(now_s, pod)]
         paused = {owner for _, pod in stuck if refused.is_paused(owner := controller_of(pod), now_s)}
+        self._cluster.read_controllers({controller_of(pod) for _, pod in stuck if self._note_refusal(pod, now_s)})
         for job, pod in stuck:
             if not self._is_as_seen(job, pod):  # each end takes a while
                 continue
-            if self._note_refusal(pod, now_s) and controller_of(pod) in paused:
-                self._cluster.void_placement(job, pod.cpu_job.plan_id if pod.cpu_job is not None else "")
-                continue
-            await self._end(job, pod, now_s)
+            if self._waits(pod, paused):
+                self._void(job, pod)
+            else:
+                await self._end(job, pod, now_s)
 
     def _is_stuck(self, now_s: float, pod: Pod) -> bool:
         given_up_s, blocked_s = self._given_up_s.get(pod.uid), self._blocked_s.get(pod.pinned_to or "")
@@ -94,15 +95,24 @@ class StuckPods:
         return is_same and (pod.given_up or is_blocked) and self._held()
 
     def _note_refusal(self, pod: Pod, now_s: float) -> bool:
-        """Remember where kube-scheduler refused the pod. False if its node takes no pods at all, or nobody refused."""
+        """Remember, once, where kube-scheduler refused the pod. True if its owner avoids that node from now on."""
         owner, refusal = controller_of(pod), self._refusal_of(pod)
-        if not owner or refusal is None:
+        if not owner or refusal is None or pod.uid in self._noted:
             return False
-        refused = self._cluster.state.cpu_jobs.refused
-        if pod.uid not in self._noted and refused.note(owner, pod.pinned_to or "", refusal, now_s):
-            self._cluster.read_controllers((owner,))
         self._noted.add(pod.uid)
-        return True
+        return self._cluster.state.cpu_jobs.refused.note(owner, pod.pinned_to or "", refusal, now_s)
+
+    def _waits(self, pod: Pod, paused: Collection[str]) -> bool:
+        """True for a refused pod whose owner is `paused`, whatever kube-scheduler says of it now.
+
+        It withholds nothing, so the extender refuses it too: it waits for its end, and not for its node."""
+        return pod.uid in self._noted and controller_of(pod) in paused and not self._takes_no_pods(pod.pinned_to or "")
+
+    def _void(self, job: JobId, pod: Pod) -> None:
+        """Count its placement no more. Nothing, if that is so already."""
+        known = self._cluster.state.job(job)
+        if known is not None and known.placement is not None and pod.cpu_job is not None:
+            self._cluster.void_placement(job, pod.cpu_job.plan_id)
 
     def _refusal_of(self, pod: Pod) -> SchedulerRefusal | None:
         item = self._cluster.pods.by_key.get(pod.id)

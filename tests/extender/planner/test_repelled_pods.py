@@ -90,6 +90,30 @@ async def test_who_is_refused_again_and_again_waits_longer_and_withholds_nothing
         assert evictions(api) == ["web-1", "web-2"]
 
 
+async def test_a_pod_that_waits_out_its_pause_is_not_evicted_because_coda_refuses_it_meanwhile(api: FakeApi) -> None:
+    """What repelled it has left, so kube-scheduler asks the extender, which knows no placement of it any more."""
+    async with replica(api) as one:
+        refusals = Refusals(api, one)
+        for name, node in (("web-1", "n1"), ("web-2", "n2")):
+            assert await refusals.released(name) == node
+            await refusals.refuse(name)
+            if name == "web-1":
+                refusals.now_s += FIRST_PAUSE_S - GIVEN_UP_S - 3
+                refusals.remove(name)
+        (refused,) = one.ask(pod(api, "web-2"), ["n2"]).refused.values()
+        said = f"0/2 nodes are available: 1 {refused}, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        api.change(f"{PODS}/web-2", lambda item: item.update(status=given_up(message=said)))
+        await api.until(lambda: said in str(one.cluster.pods.by_key["default/web-2"]))
+        before = one.cluster.state.version
+        for _ in range(2):
+            await refusals.stuck.end_stuck()
+        assert evictions(api) == ["web-1"]
+        assert one.cluster.state.version == before  # a look at those that wait is no news for the planner
+        refusals.now_s += 3
+        await refusals.stuck.end_stuck()
+        assert evictions(api) == ["web-1", "web-2"]
+
+
 async def test_of_a_node_that_takes_no_pods_nothing_is_remembered(api: FakeApi) -> None:
     async with replica(api) as one:
         refusals = Refusals(api, one)
