@@ -10,6 +10,7 @@ and for `LONGEST_S` at a stretch. A pod that waits for more room than there is w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -47,6 +48,7 @@ class DaemonGaps:
         self._state = state
         self._clock = clock
         self._due_by_node: dict[str, dict[str, _Due]] = {}  # by `_daemon_set`
+        self._gaps: deque[tuple[_Due, str, str]] = deque()  # with node and owner, the one that ends first comes first
 
     def observe(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went; the state knows already."""
@@ -65,9 +67,10 @@ class DaemonGaps:
             if is_gone and after is None and before.pinned_to is not None:
                 self._forget(before.pinned_to, owner)
         elif is_gone and before.pinned_to == before.node:
-            until_s = self._clock() + GAP_S
-            due = _Due(before.request, _constraints(old), until_s)
+            self._forget_ended_gaps()
+            due = _Due(before.request, _constraints(old), self._clock() + GAP_S)
             self._due_by_node.setdefault(before.node, {}).setdefault(owner, due)
+            self._gaps.append((due, before.node, owner))
 
     def held_by_node(self, names: Collection[str] | None = None) -> dict[str, Resources]:
         """Per node, what must not be given away yet; with `names`, on these. O(pods that wait there, and gaps)."""
@@ -81,6 +84,13 @@ class DaemonGaps:
         now_s = self._clock()
         ends_s = [min(due.until_s, due.fits_s + LONGEST_S) for due in every if due.fits_s is not None]
         return min([end_s - now_s for end_s in ends_s if end_s > now_s], default=None)
+
+    def _forget_ended_gaps(self) -> None:
+        """Only a planner asks what is held; every replica sees pods end."""
+        while self._gaps and self._clock() >= self._gaps[0][0].until_s:
+            due, node, owner = self._gaps.popleft()
+            if self._due_by_node.get(node, {}).get(owner) is due:
+                self._forget(node, owner)
 
     def _held_on(self, name: str) -> Resources:
         node, now_s, held = self._state.node(name), self._clock(), NOTHING

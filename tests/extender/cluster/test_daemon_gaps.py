@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from collections.abc import Awaitable, Callable
 
@@ -155,3 +156,21 @@ def test_it_is_never_more_than_is_free_and_never_for_long(events: list[tuple[str
         gaps.held_by_node()
     assert gaps.held_by_node() == {}
     assert gaps.next_expiry_in_s() is None
+
+
+def test_a_replica_that_plans_nothing_forgets_gaps_all_the_same() -> None:
+    """Every replica sees pods end, and only the planner asks what is held: here nobody does, for hours."""
+    now_s, state = 0.0, ClusterState()
+    gaps = DaemonGaps(state, lambda: now_s)
+    state.on_node(None, node_json("n1"))
+    sizes = []
+    for number in range(300):
+        now_s = number * 60.0
+        item = daemon("log", node="n1", owner=f"set-{number}")
+        item["metadata"] |= {"namespace": "default", "resourceVersion": "1"}
+        state.on_pod(None, item)
+        before = state.pod_by_id["default/log"]
+        state.on_pod(item, None)
+        gaps.observe(before, None, item, None)
+        sizes.append(len(pickle.dumps(gaps.__dict__ | {"_state": None, "_clock": None})))
+    assert max(sizes) <= 2 * sizes[0]
