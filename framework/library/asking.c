@@ -19,11 +19,14 @@
 #define SECOND 1000000000ull
 #define LONGEST (120 * SECOND) /* our choice: a pod that is stopped ends within 30 s by default, seconds after the order */
 #define SILENT (5 * SECOND)    /* an agent answers each second */
-#define PAUSE (600 * SECOND)   /* after a wait in vain: a script that tries smaller batches is not held up each time */
+/* Nobody is asked for so long after a wait in vain, so that a script which tries smaller batches is not held up each
+   time, nor guests stopped for it again and again; and after one for an answer that did not come. */
+#define PAUSE (600 * SECOND)
+#define PAUSE_OF_SILENT (60 * SECOND)
 
 static struct sockaddr_un agent = {.sun_family = AF_UNIX};
 static int is_guest;
-static _Atomic uint64_t in_vain_ns;
+static _Atomic uint64_t paused_until_ns;
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -32,8 +35,8 @@ static uint64_t now_ns(void) {
 }
 
 int begin_asking(struct asking *asking, const char *pci, size_t bytes) {
-  uint64_t now = now_ns(), in_vain = atomic_load(&in_vain_ns);
-  if (is_guest || !*agent.sun_path || (in_vain && now - in_vain < PAUSE)) return 0;
+  uint64_t now = now_ns();
+  if (is_guest || !*agent.sun_path || now < atomic_load(&paused_until_ns)) return 0;
   int before = errno;
   char text[128];
   int length = snprintf(text, sizeof text, "{\"v\":1,\"type\":\"refused\",\"pci\":\"%.31s\",\"bytes\":%zu}", pci, bytes);
@@ -54,11 +57,11 @@ static int hear(struct asking *asking, uint64_t now) {
     if (length == 0) return 0;
     text[length] = 0;
     if (!strstr(text, "\"type\":\"answer\"")) continue; /* an order: the Python half gets it, too */
-    int waits = strstr(text, "\"wait\":true") != NULL;
-    if (waits && !asking->waits)
+    asking->answered_ns = now;
+    if (!strstr(text, "\"wait\":true")) return 0;
+    if (!asking->waited)
       dprintf(2, "coda: not enough GPU memory is free: waiting until jobs that are guests on this GPU have left\n");
-    asking->waits = waits, asking->answered_ns = now;
-    if (!waits) return 0;
+    asking->waited = 1;
   }
 }
 
@@ -79,12 +82,15 @@ int keep_asking(struct asking *asking) {
 void end_asking(struct asking *asking, int got_it) {
   double seconds = (double)(now_ns() - asking->began_ns) / (double)SECOND;
   int before = errno;
+  shutdown(asking->connection, SHUT_RDWR); /* a process that was forked meanwhile has it open, too */
   close(asking->connection);
-  if (got_it && asking->waits)
+  if (!asking->waited) {
+    if (!got_it && seconds >= (double)(SILENT / SECOND)) atomic_store(&paused_until_ns, now_ns() + PAUSE_OF_SILENT);
+  } else if (got_it)
     dprintf(2, "coda: the GPU memory was there after %.1f s\n", seconds);
-  else if (!got_it && seconds >= (double)(LONGEST / SECOND)) {
-    atomic_store(&in_vain_ns, now_ns());
-    dprintf(2, "coda: guests on this GPU did not leave within %.0f s: the request for memory is refused\n", seconds);
+  else {
+    atomic_store(&paused_until_ns, now_ns() + PAUSE);
+    dprintf(2, "coda: the request for GPU memory is refused: guests left too little of it within %.0f s\n", seconds);
   }
   errno = before;
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct asking {
-  int connection, waits; /* waits: by the agent's last answer */
+  int connection, waited; /* waited: the agent has said so at least once */
   uint64_t began_ns, answered_ns;
 };
 

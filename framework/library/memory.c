@@ -146,8 +146,9 @@ static Error allocate_on_device(const struct runtime *r, struct memory *m, int d
   return error;
 }
 
-/* Tries again as long as guests of this GPU leave. Only for a job that nobody limits, and that fits the card alone. */
-static Error allocate_later(const struct runtime *r, struct memory *m, int device, void **at, size_t size) {
+/* Tries again as long as guests of this GPU leave. Only for a job that nobody limits, and that fits the card alone.
+   `asked`: somebody was asked. */
+static Error allocate_later(const struct runtime *r, struct memory *m, int device, void **at, size_t size, int *asked) {
   size_t free_bytes, total = 0;
   char pci[32] = "";
   struct asking asking;
@@ -157,6 +158,7 @@ static Error allocate_later(const struct runtime *r, struct memory *m, int devic
   pthread_mutex_unlock(&lock);
   if (r->cudaDeviceGetPCIBusId && r->cudaDeviceGetPCIBusId(pci, sizeof pci, device) != SUCCESS) pci[0] = 0;
   if (!fits || !begin_asking(&asking, pci, size)) return OUT_OF_MEMORY;
+  *asked = 1;
   Error error;
   int goes_on;
   do {
@@ -180,7 +182,8 @@ EXPORTED Error cudaMalloc(void **at, size_t size) {
   }
   int again = refused == size && refused_on == device && r->cudaHostAlloc && r->cudaFreeHost && r->cudaGetLastError;
   struct segment *segment = again ? segment_on_host(r, m, device, size) : NULL;
-  if (again && !segment && (error = allocate_later(r, m, device, at, size)) != OUT_OF_MEMORY) {
+  int asked = 0;
+  if (again && !segment && (error = allocate_later(r, m, device, at, size, &asked)) != OUT_OF_MEMORY) {
     refused = 0;
     if (error == SUCCESS) r->cudaGetLastError();
     return error;
@@ -193,7 +196,7 @@ EXPORTED Error cudaMalloc(void **at, size_t size) {
     m->refusals++;
   }
   pthread_mutex_unlock(&lock);
-  refused = segment ? 0 : size;
+  refused = segment || asked ? 0 : size; /* once asked in vain, the caller first gives its own cache back again */
   refused_on = device;
   if (!segment) return OUT_OF_MEMORY;
   r->cudaGetLastError(); /* the runtime remembers its own refusal, and the caller's next check would raise it */

@@ -1,5 +1,6 @@
 /* A CUDA program over make-believe CUDA and libcodagpu. `harness WHAT` checks one thing and says "ok", or what failed. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -274,6 +275,25 @@ static void host_exhausted(void) {
   CHECK(asked_twice(&a, 5 * MIB) == 0 && stat(0, CODA_HOST_BYTES) == 5 * MIB);
 }
 
+static void *fork_soon(void *unused) {
+  nanosleep(&(struct timespec){0, 100000000}, NULL);
+  if (fork() == 0) sleep(4), _exit(0);
+  return unused;
+}
+
+/* Twice as a caching allocator asks. What a guest has is taken past the library, which counts this process only. */
+static void asks(void) {
+  void *at, *runtime = dlopen("libcudart.so", RTLD_NOW | RTLD_NOLOAD);
+  CHECK(runtime);
+  int (*of_a_guest)(void **, size_t) = (int (*)(void **, size_t))(uintptr_t)dlsym(runtime, "cudaMalloc");
+  CHECK(of_a_guest && of_a_guest(&at, 500 * MIB) == 0);
+  pthread_t forks;
+  pthread_create(&forks, NULL, fork_soon, NULL);
+  CHECK(asked_twice(&at, 700 * MIB) == 2);
+  CHECK(asked_twice(&at, 700 * MIB) == 2);
+  pthread_join(forks, NULL);
+}
+
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "";
   if (!strcmp(what, "limits")) limits();
@@ -284,6 +304,7 @@ int main(int count, char **words) {
   else if (!strcmp(what, "held")) held();
   else if (!strcmp(what, "forked")) forked();
   else if (!strcmp(what, "host_exhausted")) host_exhausted();
+  else if (!strcmp(what, "asks")) asks();
   else if (!strcmp(what, "capture")) capture();
   else if (!strcmp(what, "endless_kernel")) endless_kernel();
   else if (!strcmp(what, "late_endless_kernel")) late_endless_kernel();

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import socket
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +24,7 @@ CHECKS = ("limits", "devices", "random", "threads", "suspended", "held", "forked
 MUSL = (
     "__errno_location clock_gettime close connect dl_iterate_phdr dlopen dlsym dprintf free getenv malloc memcpy "
     "memset nanosleep poll pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock readlink recv send setenv "
-    "snprintf socket strchr strcmp strcpy strlen strncmp strrchr strstr strtoull"
+    "shutdown snprintf socket strchr strcmp strcpy strlen strncmp strrchr strstr strtoull"
 )
 """Of musl 1.2.3, what may be needed."""
 
@@ -86,9 +91,10 @@ class Program:
         built = subprocess.run(command, capture_output=True, text=True, check=False)
         assert built.returncode == 0, built.stderr
 
-    def says(self, *words: str, gpus: GpuFile) -> str:
+    def says(self, *words: str, gpus: GpuFile, **more: str) -> str:
         environ = {
             **gpus.environment(),
+            **more,
             "LD_LIBRARY_PATH": os.pathsep.join([str(self.library.parent), str(self.runtime)]),
             "ASAN_OPTIONS": "detect_leaks=0",  # the harness lets memory go at its end
             "TSAN_OPTIONS": "halt_on_error=1",
@@ -114,6 +120,52 @@ def test_a_program_in_c(program: Program, check: str, tmp_path: Path) -> None:
 
 def test_without_host_memory_a_request_fails_and_nothing_is_counted(program: Program, tmp_path: Path) -> None:
     assert program.says("host_exhausted", gpus=GpuFile(path=tmp_path / "gpu", host_bytes=10_000_000)) == "ok"
+
+
+class Agent:
+    """Answers each refusal with these words, one by one, and hears when its connection ends."""
+
+    def __init__(self, path: Path, *waits: bool) -> None:
+        self.path, self._waits = path, waits
+        self.asked: list[bytes] = []
+        self.open_s: list[float] = []  # how long each connection went on after the last answer
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with self._listener.accept()[0] as peer:
+                    self.asked.append(peer.recv(4096))
+                    for waits in self._waits:
+                        peer.send(json.dumps({"v": 1, "type": "answer", "wait": waits}, separators=(",", ":")).encode())
+                        time.sleep(0.3)
+                    began_s = time.monotonic()
+                    assert peer.recv(4096) == b""
+                    self.open_s.append(time.monotonic() - began_s)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("waits", "asked"),
+    [
+        pytest.param((True, True, False), 1, id="after a wait in vain nobody is asked for a while"),
+        pytest.param((False,), 2, id="else at each second request of one size"),
+    ],
+)
+def test_a_job_that_has_its_gpu_asks_for_more_as_often_as_makes_sense(
+    program: Program, waits: tuple[bool, ...], asked: int, tmp_path: Path
+) -> None:
+    agent = Agent(tmp_path / "socket", *waits)
+    assert program.says("asks", gpus=GpuFile(path=tmp_path / "gpu"), CODA_SOCKET=str(agent.path)) == "ok"
+    agent.close()
+    assert len(agent.asked) == asked
+    assert json.loads(agent.asked[0])["bytes"] == 700 << 20
+    assert max(agent.open_s) < 2  # though a process that was forked meanwhile lives on
 
 
 def test_paced_kernels_take_their_share(needs_gcc: None, library: Path, tmp_path: Path) -> None:
