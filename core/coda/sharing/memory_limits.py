@@ -266,7 +266,7 @@ def _divided(
             left -= least
     fitting = [at for at, member in enumerate(members) if member.uid not in misfits]
     declared = {at: max(parts[at], members[at].declared_bytes) for at in fitting}
-    if sum(declared.values()) <= growth_bytes:  # the planner saw to it, unless somebody has more than it said
+    if sum(declared.values()) + _held_by(members, misfits) <= growth_bytes:  # the planner saw to it, if all kept to it
         left = free_bytes - sum(declared.values())
         parts = [declared.get(at, part) for at, part in enumerate(parts)]
     rest = [max(0, wanted[at] - part) if at in declared else 0 for at, part in enumerate(parts)]
@@ -282,13 +282,17 @@ def _with_rest(
     """The parts and what nobody wants, in equal parts, so that each may grow. A few bytes are left over.
 
     Misfits get none of it, and keep what they have."""
-    held = sum(
+    rest = max(0, free_bytes - sum(parts) - _held_by(members, misfits)) // max(1, len(members) - len(misfits))
+    return [part if use.uid in misfits else part + rest for use, part in zip(members, parts, strict=True)]
+
+
+def _held_by(members: Sequence[MemoryUse], misfits: Sequence[str]) -> int:
+    """What misfits have, whatever their limits say."""
+    return sum(
         use.peak_bytes if use.control is MemoryControl.NONE else use.device_bytes
         for use in members
         if use.uid in misfits
     )
-    rest = max(0, free_bytes - sum(parts) - held) // max(1, len(members) - len(misfits))
-    return [part if use.uid in misfits else part + rest for use, part in zip(members, parts, strict=True)]
 
 
 def _least_of(use: MemoryUse) -> int:
