@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
@@ -36,13 +37,20 @@ class GpuOrder:
     chunk_s: float
 
 
+REFUSAL_S: Final = 150.0
+"""So long the word of a process counts that it waits for memory: its library waits for two minutes at most. Our choice:
+longer, and one that stands still, or lies, would keep everybody off its GPU."""
+
+
 @dataclass(slots=True)
 class _Peer:
-    """`refusal`: what the library in it was refused, and waits for."""
+    """`refusal`: what the library in it was refused, and waits for. `refused_at_s`: when it first said so; saying it
+    again does not make it wait for longer."""
 
     pod_uid: str
     process: Process
     refusal: Message | None = None
+    refused_at_s: float = 0.0
 
 
 class Coordinator:
@@ -78,7 +86,7 @@ class Coordinator:
         if known is None:
             return
         if message.kind == "refused":
-            known.refusal = message
+            known.refusal, known.refused_at_s = message, now_s if known.refusal is None else known.refused_at_s
         else:
             known.process.take(message, now_s)
 
@@ -140,6 +148,7 @@ class Coordinator:
             peer: known.refusal.refused_bytes
             for peer, known in self._peers.items()
             if known.refusal is not None
+            and (self._round_s or 0.0) - known.refused_at_s < REFUSAL_S
             and known.pod_uid == gpu.guaranteed
             and ("" in (gpu.pci_bus_id, known.refusal.pci_bus_id) or known.refusal.pci_bus_id == gpu.pci_bus_id)
         }

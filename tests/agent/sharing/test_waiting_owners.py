@@ -8,6 +8,7 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda.sharing.config import GIB
+from coda_agent.sharing.coordinator import REFUSAL_S
 from coda_agent.sharing.messages import Message, message_from
 from tests.agent.sharing.test_coordinator import GPU, Board, claim, shared, steps
 
@@ -37,6 +38,19 @@ def test_guests_of_the_gpu_that_it_names_are_waited_for_as_long_as_the_process_a
     board.coordinator.leave("library")
     board.seconds(1, **said)
     assert (board.coordinator.to_move, board.coordinator.awaited, board.coordinator.answers) == ({}, frozenset(), {})
+
+
+def test_nobody_is_waited_for_longer_than_a_library_waits() -> None:
+    """Its connection may stay open: the process stands still, or lies, and says it again and again."""
+    board = board_with("o")
+    said = {"g1": steps(9, claim(4)), "o1": steps(90, claim(60, reserve=0))}
+    board.seconds(2, library=REFUSED, **said)
+    assert board.coordinator.awaited == {GPU}
+    board.seconds(int(REFUSAL_S) - 3, library=REFUSED, **said)
+    assert board.coordinator.answers == {"library": True}
+    board.seconds(3, library=REFUSED, **said)
+    assert (board.coordinator.to_move, board.coordinator.awaited) == ({}, frozenset())
+    assert board.coordinator.answers == {"library": False}
 
 
 def test_whoever_is_alone_on_its_gpu_need_not_wait() -> None:
