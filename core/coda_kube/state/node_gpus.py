@@ -5,7 +5,7 @@ counts no more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ class NodeGpus:
         """`outdated`: takes a job of which other ranks are crowded out than before."""
         self._pod_by_uid = pod_by_uid
         self._outdate = outdated
-        self._crowded_by_node: dict[str, dict[str, bool]] = {}  # uids; True: the pod that has that GPU whole waits
+        # By node and uid of who is crowded out: the uids of the pods that wait for it, which have that GPU whole.
+        self._crowded_by_node: dict[str, dict[str, tuple[str, ...]]] = {}
         self._rows_by_node: dict[str, tuple[Json, ...]] = {}
         self._uses_by_node: dict[str, tuple[GpuUse, ...]] = {}
         self._outdated: set[str] = set()
@@ -40,27 +41,32 @@ class NodeGpus:
             del self._rows_by_node[node]
         self._outdated.add(node)
         before = self._crowded_by_node.pop(node, {})
-        crowded = {uid: "ownerWaits" in row for row in rows for uid in row.get("crowdedOutPodUIDs", ())}
+        crowded = {
+            uid: tuple(row["podUIDs"]) if "ownerWaits" in row else ()
+            for row in rows
+            for uid in row.get("crowdedOutPodUIDs", ())
+        }
         if crowded:
             self._crowded_by_node[node] = crowded
-        for pod in [self._pod_by_uid.get(uid) for uid, _ in before.items() ^ crowded.items()]:
-            if pod is not None and pod.member is not None:
-                self._outdate(pod.member.job)
+        self._outdate_jobs_of([uid for uid, _ in before.items() ^ crowded.items()])
         return True
 
     def note_pods(self, *pods: Pod | None) -> None:
         """Note that these pods came, changed or went."""
-        self._outdated.update([pod.node for pod in pods if pod is not None and pod.node in self._rows_by_node])
+        nodes = {pod.node for pod in pods if pod is not None and pod.node in self._rows_by_node}
+        self._outdated.update(node for node in nodes if node is not None)
+        for crowded in [self._crowded_by_node.get(node or "", {}) for node in nodes]:
+            self._outdate_jobs_of([uid for uid, waiting in crowded.items() if waiting])
 
     def with_crowded(self, job: Job, pods: Mapping[str, Pod]) -> Job:
         """Return the job with those of its ranks that are crowded out, by their `pods`. O(pods), if anybody is."""
         if not self._crowded_by_node and not job.crowded:
             return job
-        told = [(pod.member, self._crowded_by_node.get(pod.node or "", {}).get(pod.uid)) for pod in pods.values()]
+        told = [(pod, self._crowded_by_node.get(pod.node or "", {}).get(pod.uid)) for pod in pods.values()]
         awaited_by_rank = {
-            one.rank: awaited
-            for one, awaited in told
-            if awaited is not None and one is not None and one.attempt == job.attempt and one.rank in job.bound
+            one.rank: any(self._is_there(uid, pod.node) for uid in waiting)
+            for pod, waiting in told
+            if waiting is not None and (one := pod.member) and one.attempt == job.attempt and one.rank in job.bound
         }
         crowded, awaited = frozenset(awaited_by_rank), any(awaited_by_rank.values())
         same = (crowded, awaited) == (job.crowded, job.awaited)
@@ -78,9 +84,17 @@ class NodeGpus:
                 self._uses_by_node.pop(node, None)
         return self._uses_by_node.copy()
 
+    def _outdate_jobs_of(self, uids: Iterable[str]) -> None:
+        for pod in [self._pod_by_uid.get(uid) for uid in uids]:
+            if pod is not None and pod.member is not None:
+                self._outdate(pod.member.job)
+
+    def _is_there(self, uid: str, node: str | None) -> bool:
+        pod = self._pod_by_uid.get(uid)
+        return pod is not None and pod.node == node and not pod.ended
+
     def _use_of(self, node: str, row: Json) -> GpuUse:
-        known = [self._pod_by_uid.get(uid) for uid in row["podUIDs"]]
-        there = [pod for pod in known if pod is not None and pod.node == node and not pod.ended]
+        there = [self._pod_by_uid[uid] for uid in row["podUIDs"] if self._is_there(uid, node)]
         use = GpuUse(index=row["index"], is_taken=bool(there), memory_bytes=row.get("memoryBytes"))
         member = there[0].member if len(there) == 1 and there[0].cpu_job is None else None
         if member is None:
@@ -91,7 +105,7 @@ class NodeGpus:
             job=member.job,
             attempt=member.attempt,
             rank=member.rank,
-            duty=row.get("utilization"),
+            duty=None if "ownerWaits" in row else row.get("utilization"),  # nobody joins whom others just make room for
             peak_bytes=row.get("peakMemoryBytes"),
             memory_bytes=use.memory_bytes,
         )

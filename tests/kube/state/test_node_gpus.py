@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coda.model.job import JobId
+from coda.model.job import Job, JobId
 from coda.model.world import GpuUse
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
@@ -122,9 +122,13 @@ def test_impossible_amounts_are_not_known() -> None:
     assert row == {"index": 0, "podUIDs": ["u1"]}
 
 
-def crowded_job(state: ClusterState, name: str = "train") -> frozenset[int]:
+def the_job(state: ClusterState, name: str = "train") -> Job:
     (job,) = [job for job in state.snapshot().jobs if job.id == f"default/{name}"]
-    return job.crowded
+    return job
+
+
+def crowded_job(state: ClusterState, name: str = "train") -> frozenset[int]:
+    return the_job(state, name).crowded
 
 
 def seated_job(name: str, *nodes: str) -> Json:
@@ -157,10 +161,29 @@ def test_ranks_that_have_no_room_are_known_as_long_as_the_agent_says_so(order: s
 
 @pytest.mark.parametrize("told", [True, False, "yes", None])
 def test_whether_somebody_waits_for_a_pod_with_a_seat_is_known_as_long_as_the_agent_says_so(told: object) -> None:
-    state = state_with(pod(rank_json("train", 0, "n1", node="n1"), "u0"))
+    owner = pod(rank_json("large", 0, "n1", node="n1"), "owner")
+    state = state_with(owner, pod(rank_json("train", 0, "n1", node="n1"), "u0"))
     state.on_job(None, seated_job("train", "n1"))
     for said, awaited in ((told, told is True), (None, False)):
         more: dict[str, Any] = {} if said is None else {"ownerWaits": said}
         state.on_node_profile(None, profile(gpu("owner", crowdedOutPodUIDs=["u0"], **more)))
-        (job,) = state.snapshot().jobs
-        assert (job.crowded, job.awaited) == (frozenset({0}), awaited)
+        assert (crowded_job(state), the_job(state).awaited) == (frozenset({0}), awaited)
+
+
+def test_nobody_stops_for_a_pod_that_has_gone_and_nobody_joins_one_that_waits() -> None:
+    """Its agent says so for up to a minute longer."""
+    owner = pod(rank_json("large", 0, "n1", node="n1"), "owner")
+    state = state_with(owner, pod(rank_json("train", 0, "n1", node="n1"), "u0"))
+    state.on_job(None, seated_job("train", "n1"))
+    state.on_node_profile(None, profile(gpu("owner", crowdedOutPodUIDs=["u0"], ownerWaits=True, **MEASURED)))
+    assert the_job(state).awaited
+    assert state.gpus.uses()["n1"][0].duty is None
+    ended = {**owner, "status": {"phase": "Failed"}}
+    state.on_pod(owner, ended)
+    assert not the_job(state).awaited
+    state.on_pod(ended, None)
+    again = pod(rank_json("large", 0, "n1", node="n1"), "owner")
+    state.on_pod(None, again)
+    assert the_job(state).awaited
+    state.on_node_profile(None, profile(gpu("owner", **MEASURED)))
+    assert state.gpus.uses()["n1"][0].duty == 0.4
