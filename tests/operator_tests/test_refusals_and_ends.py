@@ -200,6 +200,13 @@ async def test_a_finished_job_that_a_tool_would_make_again_stays_without_its_pod
             await api.until(lambda: api.pods() == {}, timeout_s=120)
         async with operator(api):
             await asyncio.sleep(30 * 86400.0)
+            before = len(api.calls)
+            for number in range(3):
+                touched = {"touched": str(number)}
+                api.change(job, lambda item, more=touched: item["metadata"].setdefault("labels", {}).update(more))
+                await asyncio.sleep(60.0)
+            lists = [call for call in api.calls[before:] if call.verb == "list" and call.path.endswith("/pods")]
+            assert lists == []  # nothing is left of it, and that is known
         assert api.status(job)["phase"] == "Succeeded"
 
 

@@ -30,6 +30,9 @@ ANOTHER: Final = "metadata.uid"  # another pod has the name now: the API server 
 TOLD_AGAIN_S: Final = 5.0
 """Seconds until a pod is told again. Our choice: some tries within any useful notice."""
 
+MOST_CLEARED: Final = 20_000
+"""Finished jobs that are remembered to have no pods. Our choice: 2 MB; of the others the API server is asked again."""
+
 Result = TypeVar("Result")
 
 Write = Callable[[str, str], Awaitable[None]]
@@ -47,6 +50,7 @@ class PodEndings:
         self._requests = requests
         self._clock = clock
         self._failed: dict[str, tuple[int, int, float]] = {}  # by key: the pod's version, failures in a row, until when
+        self._cleared: dict[str, None] = {}  # uids of finished jobs that have no pods left, the oldest first
 
     async def delete(self, namespace: str, job_uid: str, pods: Iterable[RankPod]) -> float | None:
         """Delete these pods, and no other pods of their names; then let them go. Returns when to try again, if ever.
@@ -60,14 +64,20 @@ class PodEndings:
     async def delete_left(self, job: JobRecord) -> float | None:
         """Delete the pods that a finished job has left: nothing remembers them. Returns when to try again, if ever.
 
-        Raises Outage."""
+        Asked once they are gone, it costs nothing. Raises Outage."""
+        if job.uid in self._cleared:
+            return None
         async with self._requests.reading():
             listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         pods = [rank_pod_from_json(pod, now_s=self._clock(), before=None) for pod in listing["items"]]
         namespace = job.json["metadata"]["namespace"]
         left = [pod for pod in pods if pod.owned and not pod.terminating]
-        is_done = await self.delete(namespace, job.uid, left) is None
-        return None if is_done else self._clock() + LONGEST_DELAY_S  # nobody waits for it
+        if await self.delete(namespace, job.uid, left) is not None:
+            return self._clock() + LONGEST_DELAY_S  # nobody waits for it
+        self._cleared[job.uid] = None
+        if len(self._cleared) > MOST_CLEARED:
+            del self._cleared[next(iter(self._cleared))]
+        return None
 
     async def let_go(self, namespace: str, job_uid: str, pods: Iterable[RankPod]) -> float | None:
         """Lift our finalizer from these pods. Returns when to try again, if ever."""
