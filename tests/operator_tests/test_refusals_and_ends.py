@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -186,6 +187,10 @@ MARKS = [
 ]
 
 
+def label(item: dict[str, Any], **labels: str) -> None:
+    item["metadata"].setdefault("labels", {}).update(labels)
+
+
 @pytest.mark.parametrize("mark", MARKS)
 async def test_a_finished_job_that_a_tool_would_make_again_stays_without_its_pods(mark: dict[str, Any]) -> None:
     """Also for an operator that begins later: the job would run again, by nobody's wish."""
@@ -201,9 +206,8 @@ async def test_a_finished_job_that_a_tool_would_make_again_stays_without_its_pod
         async with operator(api):
             await asyncio.sleep(30 * 86400.0)
             before = len(api.calls)
-            for number in range(3):
-                touched = {"touched": str(number)}
-                api.change(job, lambda item, more=touched: item["metadata"].setdefault("labels", {}).update(more))
+            for touched in ("once", "twice", "again"):
+                api.change(job, partial(label, touched=touched))
                 await asyncio.sleep(60.0)
             lists = [call for call in api.calls[before:] if call.verb == "list" and call.path.endswith("/pods")]
             assert lists == []  # nothing is left of it, and that is known
