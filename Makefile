@@ -147,10 +147,11 @@ compiled: $(READY)
 	if [ $$code = 3 ] && [ "$$CODA_REQUIRE_RIGS" != 1 ]; then echo "the compiled core is not tested here"; exit 0; fi; \
 	[ $$code = 0 ] && CODA_COMPILED=1 PYTHONPATH=$$folder $(BIN)/pytest -n 2 --durations=10 $(COMPILED_TESTS)
 
-# Three workers, since these tests mostly wait. A control plane lives for seconds or minutes, so Go collects less often.
+# These tests mostly wait: up to six modules run at once, as the machine has room (tests/room.py). A control plane lives
+# for seconds or minutes, so Go collects less often.
 e2e: kube helm rigs
 	@echo "==> tests on a local control plane"
-	GOGC=400 GOMEMLIMIT=768MiB $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
+	GOGC=400 GOMEMLIMIT=768MiB $(BIN)/pytest -m e2e -v -n 6 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 
 CHAIN = $(BIN)/pytest -m e2e -v --durations=10 tests/realnode/test_agent_on_a_real_node.py \
 	-k "tells_what or privilege or two_ranks"
@@ -179,7 +180,7 @@ verify: kube helm
 	CODA_LONG=1 $(MAKE) --no-print-directory compiled
 	$(MAKE) --no-print-directory torch
 	CODA_LONG=1 $(BIN)/pytest -v --durations=10 tests/framework
-	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
+	CODA_LONG=1 $(BIN)/pytest -m e2e -v -n 6 --dist loadfile --no-loadscope-reorder --durations=10 $(E2E_TESTS)
 	$(MAKE) --no-print-directory realnode
 
 chaos: kube
