@@ -165,6 +165,34 @@ async def test_one_that_has_no_room_beside_a_guaranteed_job_goes_on_when_that_ha
         await admin.delete(f"{PROFILES}/node-0000")
 
 
+async def test_guests_leave_at_once_for_an_owner_that_waits_for_memory_and_go_on_once_it_has_ended(
+    admin: Client,
+) -> None:
+    """The node's agent says so. One of them cannot resume, the other one would save for a minute if it were asked."""
+    jobs = [opportunistic(name) for name in ("plain", "saves")]
+    jobs[1]["spec"] |= {"resumable": True, "stopNoticeSeconds": 60}
+    guests = [await runs(admin, job) for job in jobs]
+    owner = await runs(admin, job_json("owner", run_s=None))
+    uids = [(await pods_of(admin, name))[0]["metadata"]["uid"] for name in (owner, *guests)]
+    gpu = {"uuid": "GPU-0", "health": "ready", "index": 0, "podUIDs": uids[:1], "ownerWaits": True}
+    profile: Json = {"apiVersion": "coda.scheduler/v1alpha1", "kind": "NodeProfile", "metadata": {"name": "node-0000"}}
+    await admin.create(PROFILES, profile)
+    try:
+        await admin.patch(f"{PROFILES}/node-0000/status", {"status": {"gpus": [gpu | {"crowdedOutPodUIDs": uids[1:]}]}})
+        for name in guests:
+            status = (await wait_for_pending(admin, name, "GPUsNotKnown"))["status"]
+            assert (status["failures"], status["reason"]) == (0, "Preempted")
+            assert (status["lastStop"]["cause"], status["lastStop"]["by"]) == ("Preempt", owner)
+            assert status["lastStop"]["answer"] == "Unasked"
+            assert await pods_of(admin, name) == []
+        assert (await admin.get(job_path(owner)))["status"]["attempt"] == 1
+        await admin.delete(job_path(owner))
+        for name in guests:
+            assert (await wait_for_phase(admin, name, "Running"))["status"]["attempt"] == 2
+    finally:
+        await admin.delete(f"{PROFILES}/node-0000")
+
+
 async def test_where_whole_gpus_are_in_use_nobody_gets_a_seat_later(admin: Client) -> None:
     await runs(admin, job_json("whole", run_s=None))
     late = await submit(admin, opportunistic("late"))
