@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from typing import Final
 
 from coda.cache.quotas import QuotaLedger
 from coda.cache.world_index import PlannerCache
@@ -20,6 +21,10 @@ from coda.policy.config import PolicyConfig
 from coda.policy.reclaim import next_reclaim_s
 from coda.promises import PromiseBook, PromiseHold
 
+MOMENT_S: Final = 5.0
+"""So long nothing starts beside a job that would not have to stop others if it waited. Our choice: a gang's ranks end
+within two seconds, but the plugin that offers a node's GPUs may be away for minutes."""
+
 
 def decide(
     world: World,
@@ -29,6 +34,7 @@ def decide(
     *,
     book: PromiseBook | None = None,
     explain: int | None = None,
+    patient: Set[JobId] = frozenset(),
 ) -> Decision:
     """Answer every open wish for cores, start every waiting gang that fits whole, in order, and say why the rest waits.
 
@@ -36,6 +42,8 @@ def decide(
     is skipped, so nothing that fits waits behind it. Each waiting job is in `starts` or in `refusals`, once; with
     `explain` only the first `explain` refused are. Reasons hold after all grants and starts: with these committed, the
     next decision grants and starts nothing and refuses the same.
+
+    Nobody stops, or gives cores back, for the jobs in `patient`: what these need comes by itself.
 
     `world` must pass `check`. Pure: equal arguments, with nodes, jobs and quotas in any order, give equal decisions.
     `cache` only saves time. `book`: the promises of earlier decisions; it is brought up to date. Cost: O(nodes + jobs
@@ -57,8 +65,8 @@ def decide(
 
     # 2. Answer resize requests. If jobs stop for one, nothing may start: what they free has its owner.
     reclaim_s = next_reclaim_s(world.reclaimed.values(), config.reclaim, now_s)
-    answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s, reclaim_s)
-    this = CycleStarts(index, quotas, judging, now_s, reclaim_s)
+    answers = answers_to_wishes(index, quotas, world.in_flight, leaving, now_s, reclaim_s, patient=patient)
+    this = CycleStarts(index, quotas, judging, now_s, reclaim_s, patient=patient)
     this.stops = answers.stops
 
     # 3. Start the jobs that gangs were stopped for, then the overdue ones, and keep nodes for the first of them that
@@ -109,28 +117,50 @@ def decide_around(
     """Like `decide`, but `held_back` per node must not be used yet: it is free in a moment.
 
     A job is stopped, or gives cores back, only if it would even with that capacity, and without the old pods of the
-    job that it does so for: these have gone, and the watch of pods is late. Cost: a second decision, if the first one
-    does that to a job and any capacity is free in a moment. Source: our choice."""
-    decision = decide(
-        replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world,
-        config,
-        now_s,
-        cache,
-        book=book,
-    )
-    takers = {stop.by for stop in decision.stops} | {order.by for order in decision.returns}
+    job that it does so for: these have gone, and the watch of pods is late. Nothing else starts meanwhile, so that the
+    job that waits for a moment finds the rest of what it needs; but others do once that has lasted for `MOMENT_S`.
+    `book` remembers since when. Cost: up to three more decisions, if the first one does that to a job and any capacity
+    is free in a moment. Source: our choice."""
+    book = book or PromiseBook()
+    around = replace(world, in_flight=_with(held_back, world.in_flight)) if held_back else world
+    decision = decide(around, config, now_s, cache, book=book)
+    takers = _takers(decision)
     soon = _without_old_pods(world, takers) if takers else world
+    since_s, book.stands_still_since_s = book.stands_still_since_s, None
     if not takers or (not held_back and soon is world):
         return decision
     free = decide(soon, config, now_s, cache, book=book)
+    decision = _as_in(free, decision)
+    if _takers(decision):
+        return decision
+    book.stands_still_since_s = since_s = now_s if since_s is None else since_s
+    goes_on_s = since_s + MOMENT_S
+    if now_s < goes_on_s:
+        return replace(decision, wake_s=goes_on_s if decision.wake_s is None else min(goes_on_s, decision.wake_s))
+    for patient in (takers, frozenset(job.id for job in world.jobs)):
+        decision = decide(around, config, now_s, cache, book=book, patient=patient)
+        starts_all = not _takers(decision)
+        decision = _as_in(free, decision)
+        if starts_all or _takers(decision):
+            break
+    return decision
+
+
+def _takers(decision: Decision) -> frozenset[JobId]:
+    """The jobs for which others stop or give cores back."""
+    return frozenset({stop.by for stop in decision.stops} | {order.by for order in decision.returns if order.by})
+
+
+def _as_in(other: Decision, decision: Decision) -> Decision:
+    """The decision without the stops and returns that are not in the other one."""
     return replace(
         decision,
-        stops=tuple(stop for stop in decision.stops if stop in free.stops),
-        returns=tuple(grant for grant in decision.returns if grant in free.returns),
+        stops=tuple(stop for stop in decision.stops if stop in other.stops),
+        returns=tuple(grant for grant in decision.returns if grant in other.returns),
     )
 
 
-def _without_old_pods(world: World, takers: Set[JobId | None]) -> World:
+def _without_old_pods(world: World, takers: Set[JobId]) -> World:
     """Return the world without the pods that these waiting jobs still have of earlier attempts, if there are any.
 
     A job waits again once its pods are gone. Those on a node that takes no pods may be seen for long: it may be lost.

@@ -8,7 +8,7 @@ because the search has other counts to try.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -45,16 +45,18 @@ def answers_to_wishes(
     leaving: Mapping[str, Resources],
     now_s: float,
     next_reclaim_s: float = -inf,
+    *,
+    patient: Set[JobId] = frozenset(),
 ) -> Answers:
     """Grant or deny every open wish, the oldest first (ties: by id). What is granted is taken from `index`.
 
     Postponed until its deadline is a wish that only foreign pods in flight are in the way of; the wish that `stops` are
     for, and all after it; and a wish that fits once stopped jobs have left, whose capacity it gets. `next_reclaim_s`:
-    nobody is stopped for a wish before it.
+    nobody is stopped for a wish before it. Nor for those of the `patient`, which are postponed instead.
     Cost: O(jobs with an open wish x their ranks)."""
     if not index.wishing:
         return _NO_ANSWERS
-    this = _Answering(index, quotas, in_flight, leaving, now_s, next_reclaim_s)
+    this = _Answering(index, quotas, in_flight, leaving, now_s, next_reclaim_s, patient)
     for job, asked in sorted(index.wishing.values(), key=_sort_key):
         this.answer(job, asked)
     return Answers(
@@ -114,7 +116,9 @@ class _Answering:
         leaving: Mapping[str, Resources],
         now_s: float,
         next_reclaim_s: float,
+        patient: Set[JobId],
     ) -> None:
+        self._patient = patient
         self._index = index
         self._quotas = quotas
         self._in_flight = in_flight
@@ -172,10 +176,11 @@ class _Answering:
             return False
         if self._next_reclaim_s > self._now_s:
             return False  # too many were stopped lately
-        self.stops = reclaimed_for_growth(arrays, job, growth, self._now_s)
-        if self.stops:
+        stops = reclaimed_for_growth(arrays, job, growth, self._now_s)
+        if stops:
             self.postponed.append(job.id)
-        return bool(self.stops)
+            self.stops = () if job.id in self._patient else stops
+        return bool(stops)
 
     def _grant(self, job: Job, wish: Wish) -> None:
         self.grants.append(Grant(job=job.id, attempt=job.attempt, sequence=wish.sequence, cores=wish.cores))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final
@@ -46,7 +46,14 @@ class CycleStarts:
     somebody may stop later. Until `release_delayed` nobody takes what they need."""
 
     def __init__(
-        self, index: WorldIndex, quotas: QuotaLedger, judging: Judging, now_s: float, next_reclaim_s: float
+        self,
+        index: WorldIndex,
+        quotas: QuotaLedger,
+        judging: Judging,
+        now_s: float,
+        next_reclaim_s: float,
+        *,
+        patient: Set[JobId] = frozenset(),
     ) -> None:
         self.starts: list[Start] = []
         self.stops: tuple[Stop, ...] = ()
@@ -57,6 +64,7 @@ class CycleStarts:
         self._quotas = quotas
         self._judging = judging
         self._now_s = now_s
+        self._patient = patient  # nobody stops for these
         self._way = start_way(index, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
         self._early: set[JobId] = set()  # those that started before all others: they are overdue, or others stopped
@@ -79,9 +87,8 @@ class CycleStarts:
             queued = self._index.queue.get(job_id)
             if queued is None or not queued.may_start(self._now_s):
                 continue
-            if self._is_barred(queued.job) or self._is_beyond_quota(queued):
-                continue
-            if self._start(queued, may_stop=False):
+            may_not = self._is_barred(queued.job) or self._is_beyond_quota(queued)
+            if not may_not and self._start(queued, may_stop=False):
                 self._early.add(job_id)
 
     @property
@@ -98,7 +105,12 @@ class CycleStarts:
         self._lent.hold = hold
         for queued in self._lent.owed():
             job = queued.job
-            if self._is_barred(job) or self._is_beyond_resource_quota(queued) or self._merely_prefers(queued):
+            if (
+                job.id in self._patient
+                or self._is_barred(job)
+                or self._is_beyond_resource_quota(queued)
+                or self._merely_prefers(queued)
+            ):
                 continue
             if not self._judging.ask(queued.gang_class, self._lent.is_due, queued, False):
                 continue
@@ -106,7 +118,7 @@ class CycleStarts:
                 queued.gang_class, partial(self._lent.stops_for, book.fair_shares), queued, ()
             )
             if self.stops:
-                book.fair_shares.note(job.id, [key_of_stop(stop) for stop in self.stops], self._now_s)
+                book.fair_shares.note(queued.job.id, [key_of_stop(stop) for stop in self.stops], self._now_s)
                 return
 
     def start_overdue(self, book: PromiseBook) -> Kept | None:
@@ -148,7 +160,7 @@ class CycleStarts:
         if self.is_over:
             return None
         kept = self._keep(queued, book)
-        if kept is None and self._index.policy.limits_overtaking:
+        if kept is None and self._index.policy.limits_overtaking and queued.job.id not in self._patient:
             self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
         return kept
 
@@ -369,7 +381,8 @@ class CycleStarts:
         job, found = queued.job, self._attempt_overdue(queued) if is_overdue else self._attempt(queued)
         if found.shares is None:
             if may_stop and not self._merely_prefers(queued):
-                self.stops, self.returns = found.stops, found.returns
+                if job.id not in self._patient:
+                    self.stops, self.returns = found.stops, found.returns
                 if found.delay is not None:
                     self._delay(job, found.delay)
             return False

@@ -132,6 +132,7 @@ class PromiseBook:
         self.fair_shares = FairShareMemory()
         self.spent_gpu_s = 0.0  # kept idle for GPU jobs so far, by all promises
         self.most_spent_gpu_s = 0.0  # by any of them
+        self.stands_still_since_s: float | None = None  # nothing starts: a job waits for what is free in a moment
 
     def copied(self) -> PromiseBook:
         """Return a book with the same promises: what is decided with it leaves this one as it is."""
@@ -141,6 +142,7 @@ class PromiseBook:
         book.promise_by_job = {job: promise.copied() for job, promise in self.promise_by_job.items()}
         book.looked_s_by_job = dict(self.looked_s_by_job)
         book.fair_shares = self.fair_shares.copied()
+        book.stands_still_since_s = self.stands_still_since_s
         book.spent_gpu_s, book.most_spent_gpu_s = self.spent_gpu_s, self.most_spent_gpu_s
         return book
 

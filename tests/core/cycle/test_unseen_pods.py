@@ -15,7 +15,7 @@ from coda.policy import ArraysConfig, PolicyConfig
 from coda.policy.config import FairShareConfig
 from coda.policy.core_loans import spare_cores
 from coda.promises import PromiseBook
-from tests.builders import job, node, opportunistic, running, seated, world
+from tests.builders import job, node, opportunistic, resources, running, seated, world
 
 NOW_S = 10_000.0
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(large_share=0.5))
@@ -102,3 +102,40 @@ def test_old_pods_of_another_job_spare_nobody() -> None:
     guest = running(job("guest", gpus=2, resumable=True), "n2")
     now = world(nodes, [guest, other, job("new", gpus=8)], foreign={"n1": other.request})
     assert stopped(decide_around({}, now, CODA, NOW_S)) == [guest.id]
+
+
+@pytest.mark.parametrize(
+    ("config", "held", "waiting"),
+    [
+        pytest.param(CODA, running(job("held", gpus=2, resumable=True), "n1"), job("large", gpus=8), id="a guest"),
+        pytest.param(
+            CODA,
+            borrowing(running(job("held", gpus=0, cores=40), "n1")),
+            job("new", gpus=8, cores=30),
+            id="borrowed cores",
+        ),
+        pytest.param(
+            SRTF,
+            replace(running(job("held", gpus=8, resumable=True), "n1"), remaining_s=900.0, as_of_s=NOW_S),
+            replace(job("new", gpus=8), remaining_s=5.0),
+            id="a job that goes later",
+        ),
+    ],
+)
+def test_whoever_fits_elsewhere_starts_while_a_job_waits_for_what_is_free_in_a_moment(
+    config: PolicyConfig, held: Job, waiting: Job
+) -> None:
+    """A device plugin may be away for two minutes: its node's GPUs are there, and nobody may have them yet."""
+    nodes = (node("n1"), node("n2"), *(node(f"small-{number}", gpus=4) for number in range(4)))
+    small = [replace(job(f"small-{number}"), remaining_s=500.0) for number in range(3)]
+    cache, book = PlannerCache(), PromiseBook()
+    now = world(nodes, [held, replace(waiting, queued_s=1.0), *small])
+    assert stopped(decide(replace(now, in_flight={"n2": resources(gpus=8)}), config, NOW_S, cache, book=book))
+    for now_s, expected in ((NOW_S, []), (NOW_S + 4.9, []), (NOW_S + 5.0, small), (NOW_S + 120.0, small)):
+        plan = decide_around({"n2": resources(gpus=8)}, now, config, now_s, cache, book)
+        assert (stopped(plan), sorted(start.job for start in plan.starts)) == ([], [one.id for one in expected])
+        assert expected or plan.wake_s == NOW_S + 5.0
+    (start, *_) = decide_around({}, now, config, NOW_S, cache, book).starts
+    assert (start.job, start.nodes) == (waiting.id, ("n2",))
+    again = decide_around({"n2": resources(gpus=8)}, now, config, NOW_S + 200.0, cache, book)
+    assert (again.starts, again.wake_s) == ((), NOW_S + 205.0)
