@@ -12,7 +12,7 @@ from rich.console import Console
 from coda.diagnosis import Diagnosis, End, RankLog, RuleBook, built_in_rules, classify, rules_from_toml
 from coda.errors import InvalidInput
 from coda_cli.exit_codes import one_sentence
-from coda_cli.output import TextOption, TextOutput, print_for_programs
+from coda_cli.output import TextOption, TextOutput, print_for_programs, printable
 
 MOST_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 18
@@ -93,4 +93,4 @@ def _text(found: Diagnosis) -> str:
         f"retry:    {found.retry.value}",
         f"advice:   {found.advice}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"

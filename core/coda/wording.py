@@ -27,6 +27,12 @@ _WORDS: Final[Mapping[str, str]] = {GPUS: "GPU", CPU: "core", PODS: "pod slot"}
 _UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _INT64: Final = 2**63 - 1
 _MOST: Final = 10**30  # a number with more digits is not written out
+_CONTROLS: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def without_controls(text: str) -> str:
+    """Return text that others wrote without the characters that terminals obey; tabs and ends of lines stay."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def shortage_text(name: str, *, scattered: bool) -> str:

@@ -91,3 +91,19 @@ def test_added_rules_are_read_and_their_mistakes_named(tmp_path: Path) -> None:
     rules.write_text('[[rule]]\nid = "quota"\nmatch = ["(a+)+"]\n')
     ended = classify("--rules", str(rules), log=log)
     assert (ended.exit_code, "rule quota: the pattern '(a+)+' may not use +" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+def test_a_terminal_obeys_nothing_that_a_log_says(form: str) -> None:
+    """Escapes within escapes, a reset, the name of a window, and the one-byte form of an escape, in JSON too."""
+    said = "\x1b\x1b[m]52;c;Y3VybAo=\x07 \x1bc\x1b\x1b[m[2J \x1b[" + "1;" * 40 + "m \x9b2J \x7f"
+    for log in (f"RuntimeError: CUDA out of memory {said}\n", json.dumps({"msg": f"CUDA out of memory {said}"}) + "\n"):
+        ended = classify("-o", form, log=log.encode())
+        assert "CUDA out of memory" in ended.stdout
+        assert ended.stdout.replace("\n", "").isprintable()
+        if form == "json":
+            assert json.loads(ended.stdout)["evidence"].isprintable()
+
+
+def test_an_answer_for_people_has_no_signs_that_turn_text_round() -> None:
+    assert "\u202e" not in classify(log="RuntimeError: CUDA out of memory \u202egnp.exe\n".encode()).stdout

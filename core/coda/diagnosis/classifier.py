@@ -17,6 +17,7 @@ from coda.diagnosis.masking import masked
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.diagnosis.rules import EXPLICIT, Rule, RuleBook, built_in_rules
 from coda.diagnosis.xids import XIDS, SeenXid, XidKind, heaviest, kind_of, xid_text
+from coda.wording import without_controls
 
 Found = tuple[Incident, int | None]
 """An incident, and the rank whose log shows it."""
@@ -170,7 +171,7 @@ def _diagnosis(rule: Rule, incident: Incident, rank: int | None) -> Diagnosis:
         explicit=rule.kind in EXPLICIT and (incident.survived or incident.kind in EXPLICIT),
         rank=incident.rank if incident.rank is not None else rank,
         line=None if incident.line is None else incident.line + 1,
-        evidence=masked(incident.text)[:EVIDENCE_CHARS],
+        evidence=masked(without_controls(incident.text))[:EVIDENCE_CHARS],
         retry=rule.retry,
         advice=rule.advice,
         rule=rule.name,

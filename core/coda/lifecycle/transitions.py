@@ -11,6 +11,7 @@ from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.state import TEMPLATE_REFUSED, Progress, Situation, Step, deletable
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
+from coda.wording import without_controls
 
 MESSAGE_LIMIT = 1000
 """Characters of a message. Our choice: people read it in a column of a table."""
@@ -249,4 +250,5 @@ def in_short(progress: Progress) -> Progress:
 
 
 def _cut(message: str) -> str:
+    message = without_controls(message)  # a container ends with any message it likes
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."

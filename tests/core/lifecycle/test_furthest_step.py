@@ -158,6 +158,12 @@ def test_what_others_say_at_length_is_cut() -> None:
     assert next_step(replace(now, progress=told), NOW_S, CONFIG).progress == told
 
 
+def test_what_a_container_says_at_its_end_has_no_escapes() -> None:
+    rude = pod(1, reason="ImagePullBackOff", message="no\x1b]0;a window\x07 such\x9b2J\ntag\x7f")
+    told = next_step(situation(Phase.STARTING, running(0), rude), NOW_S, CONFIG).progress
+    assert told.message.endswith("no]0;a window such2J\ntag")
+
+
 def test_time_to_live_removes_a_finished_job_and_says_when() -> None:
     done = situation(
         Phase.SUCCEEDED, progress=progress(Phase.SUCCEEDED, completion_s=995.0), terms=Terms(replicas=2, ttl_s=10)
