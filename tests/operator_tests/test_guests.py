@@ -9,9 +9,12 @@ import pytest
 
 from coda.diagnosis import RankLog, Reason, Retry, classify
 from coda.diagnosis.classifier import beside_guests
-from coda_operator.reconcile.failures.guests import had_guests
+from coda.lifecycle import PodState
+from coda_kube.objects.quantities import time_from_seconds
+from coda_operator.reconcile.failures.guests import ENDED_WITHIN_S, had_guests
+from tests.core.gangs import pod
 from tests.extender.objects import placement
-from tests.operator_tests.fake_cluster import JOBS, PODS, FakeCluster
+from tests.operator_tests.fake_cluster import JOBS, PODS, FakeCluster, clock
 from tests.operator_tests.view.test_cluster import feed, rank_json, settle, watched
 
 ON_SEATS, WHOLE = {"gpus": [2]}, dict[str, Any]()
@@ -37,7 +40,30 @@ async def test_guests_are_jobs_with_seats_and_a_pod_on_a_node_of_a_job_with_whol
         await settle()
         owner = cluster.job("default/owner")
         assert owner is not None
-        assert had_guests(cluster, owner) is (expected and of_its_own)
+        assert had_guests(cluster, owner, ()) is (expected and of_its_own)
+
+
+@pytest.mark.parametrize("shares", ["Opportunistic", "Guaranteed"])
+@pytest.mark.parametrize(("ended_before_s", "expected"), [(-5, True), (ENDED_WITHIN_S - 1, True), (900, False)])
+async def test_a_guest_that_ended_a_moment_ago_counts(shares: str, ended_before_s: float, expected: bool) -> None:
+    """Of a finished job the cluster view keeps no placement, and logs are read for up to 50 s."""
+    api = FakeCluster()
+    failed_s = clock()
+    async with watched(api) as (cluster, _):
+        for name in ("owner", "other"):
+            path = api.submit(name, replicas=1, gpusPerReplica=1)
+            status: dict[str, Any] = {"placement": placement("n1")}
+            if name == "other":
+                ended = time_from_seconds(failed_s - ended_before_s)
+                status |= {"phase": "Succeeded", "completionTime": ended, "sharing": {"class": shares}}
+            api.set(JOBS, api.item(path) | {"status": status})
+            job = feed(cluster, api, path)
+            api.set(PODS, rank_json(job, 0, node="n1"))
+        await settle()
+        owner = cluster.job("default/owner")
+        assert owner is not None
+        failed = pod(0, state=PodState.FAILED, ended_s=failed_s)
+        assert had_guests(cluster, owner, (failed,)) is (expected and shares == "Opportunistic")
 
 
 def test_a_lack_of_gpu_memory_beside_guests_is_tried_again() -> None:

@@ -28,6 +28,7 @@ from coda.lifecycle import (
 )
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
+from coda.lifecycle.state import of_attempt
 from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
@@ -193,8 +194,9 @@ class Reconciler:
         """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that."""
         if not logs_needed(now, self._clock(), self._config):
             return now
+        has_guests = had_guests(self._cluster, job, of_attempt(now))  # before the logs are read: some may go meanwhile
         diagnosis, unread = await self._logs.diagnose(job, now)
-        diagnosis = beside_guests(diagnosis) if had_guests(self._cluster, job) else diagnosis
+        diagnosis = beside_guests(diagnosis) if has_guests else diagnosis
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
         killed = await self._killed.of(job, now)
