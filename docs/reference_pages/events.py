@@ -40,6 +40,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "TrialSkipped": "its trial did not start in time: the gang is placed without",
         "TrialFailed": "its trial failed as the gang would have: the job has failed, and nothing is tried again",
         "Launched": "it has its nodes, and its pods are created",
+        "VariablesLeftOut": "its pods on seats lack variables of its template, which a seat sets (`../gpu-sharing.md`)",
         "Starting": "all its pods are bound",
         "Running": "all ranks have started",
         "Stopping": "it runs, and is told to save and end for another job; in `status.stopDeadline` at the latest",

@@ -66,6 +66,11 @@ class Recorder:
         else:
             self._enqueue(event)
 
+    def warn(self, job: Json, reason: str, message: str) -> None:
+        """Post what its user should know, and its progress does not say."""
+        progress = Progress(reason=reason, message=message)
+        self._enqueue(event_json(job, progress, identity=self._identity, now_s=time.time()) | {"type": "Warning"})
+
     async def run(self) -> None:
         """Post until cancelled. A request that lasts until it fails delays only namespaces where one did before."""
         await asyncio.gather(self._post_from(self._well), self._post_from(self._sick))

@@ -5,7 +5,7 @@ Each write carries the resourceVersion, or for the deletion the uid, of the job 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from coda.lifecycle import Progress
@@ -18,6 +18,7 @@ from coda_kube.objects.write import status_patch
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.request_slots import RequestSlots
+from coda_operator.reconcile.seat_environment import LEFT_OUT, left_out_text
 from coda_operator.reconcile.status import PASSING_FIELDS, status_json
 from coda_operator.view import ClusterView, JobRecord
 
@@ -76,6 +77,12 @@ class JobWriter:
         if is_news(before, after):
             self._recorder.record(job.json, after)
         self._cluster.put_written(written)
+
+    def tell_what_is_left_out(self, job: JobRecord, created: Collection[int]) -> None:
+        """Post an event if these pods, on seats, lack something of their template: once an attempt, with rank 0."""
+        is_on_seats = job.placement is not None and bool(job.placement.gpus)
+        if is_on_seats and 0 in created and (told := left_out_text(job.json)):
+            self._recorder.warn(job.json, LEFT_OUT, told)
 
     async def delete_job(self, job: JobRecord) -> None:
         """Delete the job; it goes once its finalizers are gone."""

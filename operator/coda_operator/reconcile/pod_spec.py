@@ -41,6 +41,7 @@ from coda_kube.objects.names import (
 from coda_kube.objects.pods.node_terms import pinned
 from coda_kube.objects.quantities import quantity_from_bytes, whole_from_quantity
 from coda_kube.objects.read import AUTO
+from coda_operator.reconcile.seat_environment import with_environment_of_seats
 
 MASTER_PORT = 29500  # torchrun's default
 HOST_PORTS = range(20000, 30000)
@@ -224,8 +225,8 @@ def _without_gpu(spec: Job, seat: dict[str, str], pool_taints: Iterable[str]) ->
         for kind in ("requests", "limits")
     }
     more = [{"key": key, "operator": "Exists"} for key in pool_taints]
-    return {
-        "containers": _with_amounts([{**main, "resources": main["resources"] | amounts}, *others], seat),
+    containers = _with_amounts([{**main, "resources": main["resources"] | amounts}, *others], seat)
+    return with_environment_of_seats({**spec, "containers": containers}) | {
         "tolerations": [*spec["tolerations"], *more],
     }
 

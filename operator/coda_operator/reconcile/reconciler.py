@@ -233,6 +233,7 @@ class Reconciler:
         if refused is not None:
             step = self._after_refusal(self._cluster.situation(job), step, refused)
         elif step.create:
+            self._writer.tell_what_is_left_out(job, step.create)
             return self._clock()  # the next step, at once, decides on the pods that now exist
         await self._writer.write_progress(job, step.progress, request)
         namespace = job.json["metadata"]["namespace"]
