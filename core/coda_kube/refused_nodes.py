@@ -50,6 +50,7 @@ class _Owner:
     said: str = ""
     pauses: int = 0
     paused_until_s: float = 0.0
+    pause_s: float = 0.0  # the last one
 
 
 class RefusedNodes:
@@ -104,20 +105,22 @@ class RefusedNodes:
         """Refused pods of this owner are evicted now. Several within one pause begin no other one."""
         known = self._by_owner.get(owner)
         if known is not None and now_s >= known.paused_until_s:
-            known.paused_until_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(known.pauses, 20), LONGEST_PAUSE_S)
+            known.pause_s = min(FIRST_PAUSE_S * 2.0 ** min(known.pauses, 20), LONGEST_PAUSE_S)
+            known.paused_until_s = now_s + known.pause_s
             known.pauses += 1
 
     def expire(self, now_s: float) -> list[str]:
         """Avoid no node any more whose time is over. Returns the owners that may have it again. O(nodes of all).
 
-        How often a node refused is remembered for as long again as it was avoided."""
+        How often a node refused is remembered for as long again as it was avoided, and how long an owner paused for as
+        long again as its last pause: a node that was full is forgotten before."""
         changed: list[str] = []
         for owner, known in [*self._by_owner.items()]:
             kept = {node: one for node, one in known.by_node.items() if now_s < one.until_s + one.length_s}
             known.by_node = kept
             if _set_avoided(known, now_s):
                 changed.append(owner)
-            if not kept:
+            if not kept and now_s >= known.paused_until_s + known.pause_s:
                 del self._by_owner[owner]
         return changed
 

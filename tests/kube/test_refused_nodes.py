@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from coda_kube.objects.names import GATE
 from coda_kube.objects.pods.scheduler_refusals import SchedulerRefusal, refusal_from_json
 from coda_kube.refused_nodes import (
     FIRST_OF_ROOM_S,
+    FIRST_PAUSE_S,
     FIRST_S,
     LONGEST_PAUSE_S,
     LONGEST_S,
@@ -147,6 +150,39 @@ def test_who_is_refused_everywhere_is_evicted_at_a_pace_that_falls(days: int, ev
             evicted += 1
         now_s += every_s
     assert days * 86_400 / (LONGEST_PAUSE_S + 30) <= evicted <= 10 + days * 86_400 / LONGEST_PAUSE_S
+
+
+@pytest.mark.parametrize("refusal", [REPELLED, FULL])
+@given(stuck_s=st.floats(5, 30))
+def test_pauses_grow_whether_nodes_repel_pods_or_are_full(refusal: SchedulerRefusal, stuck_s: float) -> None:
+    """One pod at a time, each refused once and on another node. A pause may last longer than its node is remembered."""
+    refused, now_s, evicted_s = RefusedNodes(), 0.0, list[float]()
+    while now_s < 4 * 3600:
+        refused.note("web", f"n{len(evicted_s)}", refusal, now_s)
+        while refused.is_paused("web", now_s):
+            now_s += 2
+            refused.expire(now_s)
+        refused.pause("web", now_s)
+        evicted_s.append(now_s)
+        now_s += stuck_s
+        refused.expire(now_s)
+    gaps_s = [later - earlier for earlier, later in pairwise(evicted_s)]
+    assert all(later >= earlier - 2 for earlier, later in pairwise(gaps_s))
+    assert len(evicted_s) <= 10 + 4 * 3600 / LONGEST_PAUSE_S
+
+
+def test_how_long_an_owner_paused_is_forgotten_after_as_long_again() -> None:
+    refused, now_s = RefusedNodes(), 0.0
+    for number in range(6):
+        refused.note("web", f"n{number}", FULL, now_s)
+        refused.pause("web", now_s)
+        now_s += FIRST_PAUSE_S * 2**number
+        refused.expire(now_s)
+        assert not refused.is_paused("web", now_s)
+    refused.expire(now_s + FIRST_PAUSE_S * 2**5)
+    refused.note("web", "n0", FULL, now_s := 2 * now_s)
+    refused.pause("web", now_s)
+    assert not refused.is_paused("web", now_s + FIRST_PAUSE_S)
 
 
 def test_memory_is_bounded() -> None:
