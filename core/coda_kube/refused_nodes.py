@@ -7,6 +7,7 @@ It may be lost: a new leader learns it again, at the price of one pod per node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -33,8 +34,8 @@ LONGEST_PAUSE_S: Final = 600.0
 
 MOST_NODES: Final = 100
 MOST_OWNERS: Final = 500
-"""Of one owner, and in all; the oldest are forgotten. Our choice: a few megabytes at most. An owner that more nodes
-refuse comes back to the first ones, at the pace of the longest pause."""
+"""Of one owner, and in all; the oldest are forgotten, of owners those of the namespace that has most. Our choice: a few
+megabytes at most. An owner that more nodes refuse comes back to the first ones, at the pace of the longest pause."""
 
 
 class _Refused(NamedTuple):
@@ -54,10 +55,12 @@ class _Owner:
 
 
 class RefusedNodes:
-    """By owner: any text that is the same for all pods of one controller. All times are of one clock of the caller."""
+    """By owner: its namespace, "/", and any text that is the same for all pods of one controller. All times are of one
+    clock of the caller."""
 
     def __init__(self) -> None:
         self._by_owner: dict[str, _Owner] = {}  # the one refused last comes last
+        self._dropped: list[str] = []  # owners that were forgotten for others, since the last `expire`
 
     def avoided_by(self, owner: str) -> frozenset[str]:
         """The names of the nodes where no pod of this owner is to go now. O(1)."""
@@ -91,8 +94,8 @@ class RefusedNodes:
         known.by_node[node] = _Refused(times, now_s + length_s, length_s)
         for name in list(islice(known.by_node, max(0, len(known.by_node) - MOST_NODES))):
             del known.by_node[name]
-        for name in list(islice(self._by_owner, max(0, len(self._by_owner) - MOST_OWNERS))):
-            del self._by_owner[name]
+        if len(self._by_owner) > MOST_OWNERS:
+            self._drop_one()
         _set_avoided(known, now_s)
         return True
 
@@ -110,11 +113,11 @@ class RefusedNodes:
             known.pauses += 1
 
     def expire(self, now_s: float) -> list[str]:
-        """Avoid no node any more whose time is over. Returns the owners that may have it again. O(nodes of all).
+        """Avoid no node any more whose time is over. Returns the owners that may have one again. O(nodes of all).
 
         How often a node refused is remembered for as long again as it was avoided, and how long an owner paused for as
         long again as its last pause: a node that was full is forgotten before."""
-        changed: list[str] = []
+        changed, self._dropped = self._dropped, []
         for owner, known in [*self._by_owner.items()]:
             kept = {node: one for node, one in known.by_node.items() if now_s < one.until_s + one.length_s}
             known.by_node = kept
@@ -138,8 +141,20 @@ class RefusedNodes:
         """The owner is gone, and with it all its pods."""
         self._by_owner.pop(owner, None)
 
+    def _drop_one(self) -> None:
+        """Forget the oldest owner of the namespace that has most, so that no user makes others' be forgotten."""
+        count_by_namespace = Counter(_namespace(owner) for owner in self._by_owner)
+        most = max(count_by_namespace, key=count_by_namespace.__getitem__)  # of several, that of the oldest owner
+        dropped = next(owner for owner in self._by_owner if _namespace(owner) == most)
+        del self._by_owner[dropped]
+        self._dropped.append(dropped)
+
     def _owners_of(self, node: str) -> Iterator[tuple[str, _Owner]]:
         return ((owner, known) for owner, known in self._by_owner.items() if node in known.by_node)
+
+
+def _namespace(owner: str) -> str:
+    return owner.partition("/")[0]
 
 
 def _set_avoided(known: _Owner, now_s: float) -> bool:

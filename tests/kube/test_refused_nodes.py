@@ -195,6 +195,20 @@ def test_memory_is_bounded() -> None:
     assert sum(bool(refused.avoided_by(f"owner-{number}")) for number in range(2 * MOST_OWNERS)) == MOST_OWNERS
 
 
+def test_many_owners_of_one_namespace_make_nobody_forget_those_of_others() -> None:
+    refused = RefusedNodes()
+    others = [f"team-{number}/web" for number in range(MOST_OWNERS // 2)]
+    for number, other in enumerate(others):
+        refused.note(other, "n0", REPELLED, float(number))
+    for number in range(2 * MOST_OWNERS):
+        refused.note(f"loud/{number}", "n0", REPELLED, 1000.0)
+    assert all(refused.avoided_by(other) for other in others)
+    kept = [number for number in range(2 * MOST_OWNERS) if refused.avoided_by(f"loud/{number}")]
+    assert kept == list(range(2 * MOST_OWNERS))[-MOST_OWNERS // 2 :]
+    assert set(refused.expire(1001.0)) >= {f"loud/{number}" for number in range(MOST_OWNERS)}  # their pods may go there
+    assert refused.expire(1002.0) == []
+
+
 SAID = "0/3 nodes are available: {}. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 ELSEWHERE = "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
