@@ -25,6 +25,8 @@ SUBMIT_AGAIN = "delete it and submit it again"
 """What runs a job again that has ended: the API server refuses edits of its spec."""
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
+MOST_SAID = 300
+"""Characters of kube-scheduler's words. Our choice: its reasons come first, and what preemption cannot do last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +109,21 @@ def nodes_to_avoid(now: Situation, now_s: float) -> dict[str, float]:
 
 
 def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
-    """Return the failure of an attempt whose pods are not all bound in time."""
+    """Return the failure of an attempt whose pods are not all bound in time, with kube-scheduler's words, if any."""
     bound = sum(1 for pod in pods if pod.node)
     message = f"only {bound} of {replicas} pods were bound by the deadline"
+    refused = min((pod for pod in pods if pod.message and not pod.node), key=lambda pod: pod.rank, default=None)
+    if refused is not None:
+        message += f"; kube-scheduler says of rank {refused.rank}: {_in_one_line(refused.message)}"
     late = {pod.pinned_to for pod in pods if pod.pinned_to and not pod.node} if bound else set()
     nodes = tuple(sorted(late))[:MOST_AVOIDED]  # with none bound, no node is at fault
     return Failure(own=False, reason="BindDeadlineExceeded", message=message, nodes=nodes)
+
+
+def _in_one_line(said: str) -> str:
+    """Without what a terminal would obey, and short enough to leave room for what Coda says."""
+    text = " ".join("".join(char if char.isprintable() else " " for char in said).split())
+    return text if len(text) <= MOST_SAID else text[: MOST_SAID - 3] + "..."
 
 
 def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:

@@ -33,6 +33,7 @@ _ORDINARY_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
 _OWN_ENDS = frozenset({"DeadlineExceeded"})  # reasons on the pod that the template causes
 _OWN_EVICTIONS = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _LOST = "ContainerStatusUnknown"  # the kubelet no longer found the container: its node was restarted
+_SCHEDULER_ERROR = "SchedulerError"  # kube-scheduler could not decide, and tries again
 _BY_KUBELET = "TerminationByKubelet"
 _ENDED = (PodState.SUCCEEDED, PodState.FAILED)
 LONGEST_START_S = 10.0  # from the bind, which the API server stamps, until the kubelet takes the pod; our choice
@@ -220,7 +221,8 @@ def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod |
 def _trouble(main: Item, status: Item, *, is_bound: bool) -> tuple[str, str]:
     """Return why the pod failed, cannot start or is not scheduled: reason and message; empty if nothing is wrong.
 
-    kube-scheduler may write a refusal after the binding: of a bound pod it says nothing."""
+    kube-scheduler may write a refusal after the binding: of a bound pod it says nothing. Its own errors, as when an
+    extender is away, are no trouble of the pod: they have a message only."""
     if ended := _terminated(main):
         return ended.get("reason") or "", ended.get("message") or ""
     if status.get("phase") == "Failed":
@@ -232,6 +234,8 @@ def _trouble(main: Item, status: Item, *, is_bound: bool) -> tuple[str, str]:
     for condition in () if is_bound else status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return "Unschedulable", condition.get("message") or ""
+        if condition["type"] == "PodScheduled" and condition.get("reason") == _SCHEDULER_ERROR:
+            return "", condition.get("message") or ""
     return "", ""
 
 

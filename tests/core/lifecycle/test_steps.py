@@ -28,6 +28,18 @@ def test_a_refusal_that_is_written_after_the_binding_ends_no_attempt(phase: Phas
     assert (step.progress.attempt, step.progress.disruptions, step.delete) == (now.progress.attempt, 0, ())
 
 
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.LAUNCHED])
+def test_whoever_is_not_bound_in_time_hears_what_kube_scheduler_says(phase: Phase) -> None:
+    said = "0/8 nodes are available: 8 node(s) didn't satisfy existing pods anti-affinity rules\x1b[2J\n" + "x" * 999
+    late = pod(1, node=None, reason="Unschedulable", unschedulable_since_s=NOW_S - 1, message=said)
+    now = situation(phase, pod(0, message="not asked"), late, placement=plan(bind_deadline_s=NOW_S - 1))
+    words = next_step(now, NOW_S, CONFIG).progress.message
+    expected = "only 1 of 2 pods were bound by the deadline; kube-scheduler says of rank 1: 0/8 nodes are available: "
+    assert expected + "8 node(s) didn't satisfy existing pods anti-affinity rules [2J xxx" in words
+    assert words.isprintable()
+    assert len(words) < 500
+
+
 @pytest.mark.parametrize(
     ("now", "phase", "reason"),
     [

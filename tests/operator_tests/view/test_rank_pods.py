@@ -191,6 +191,15 @@ def test_only_of_a_pod_without_a_node_is_it_said_that_it_does_not_fit(is_bound: 
     assert (seen.state, seen.disrupted, seen.reason) == (PodState.WAITING, False, reason)
 
 
+def test_an_error_of_kube_scheduler_is_no_refusal_but_its_words_are_kept() -> None:
+    said = 'running "Filter": Post https://coda-extender: context deadline exceeded'
+    error = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": said}
+    item = pod({"conditions": [error]})
+    del item["spec"]["nodeName"]
+    seen = rank_pod_from_json(item, now_s=NOW_S)
+    assert (seen.reason, seen.message, seen.unschedulable_since_s) == ("", said, None)
+
+
 def test_labels_that_were_tampered_with_belong_to_no_attempt() -> None:
     seen = rank_pod_from_json(pod({}, labels={"coda.scheduler/rank": "five"}), now_s=NOW_S)
     assert (seen.attempt, seen.rank) == (-1, -1)
