@@ -20,6 +20,8 @@ from aiohttp.test_utils import TestServer
 
 from coda_lab.host.paths import chart
 from tests.deploy.charts import NAMESPACE, Helm, Json
+from tests.e2e.policy_cases import EVERYBODY, job_key
+from tests.e2e.policy_cases import repelling as anti_affinity
 
 pytestmark = pytest.mark.e2e
 
@@ -115,6 +117,12 @@ def pod(
     }
 
 
+def repelling(term: Json, *, by: str = "zone", namespace: str = "team") -> Json:
+    found = pod(namespace=namespace)
+    found["spec"]["affinity"] = anti_affinity(term, by=by)
+    return found
+
+
 async def rendered(helm: Helm, source: Path, words: Iterable[str], sets: tuple[str, ...] = ()) -> list[Json]:
     given = [word for value in sets for word in ("--set", value)]
     where = ("--namespace", NAMESPACE, *words, *given)
@@ -147,6 +155,7 @@ async def refused(helm: Helm, cluster: Cluster, folder: Path, *sets: str) -> lis
 
 
 NAMED = "team/p: named the node gpu-1 of the pool itself"
+REPELS = "team/p: repels pods of other namespaces by zone"
 TOLERATES = "team/p: tolerates the taint coda.scheduler/pool"
 
 
@@ -170,6 +179,11 @@ TOLERATES = "team/p: tolerates the taint coda.scheduler/pool"
         ),
         pytest.param(pod(ALL, named_it=True, namespace="gpu-operator"), (), [], id="a namespace of the platform"),
         pytest.param(pod(ALL, named_it=True, namespace="kube-system"), (), [], id="the cluster's own namespace"),
+        pytest.param(repelling(EVERYBODY), (), [REPELS], id="repels everybody's pods in its zone"),
+        pytest.param(repelling(EVERYBODY | {"labelSelector": job_key("Exists")}), (), [], id="as JobSet has it"),
+        pytest.param(repelling(EVERYBODY, by="kubernetes.io/hostname"), (), [], id="repels them on its own node"),
+        pytest.param(repelling({"labelSelector": {}, "namespaces": ["team"]}), (), [], id="repels its namespace's"),
+        pytest.param(repelling(EVERYBODY, namespace="gpu-operator"), (), [], id="the platform repels"),
     ],
 )
 async def test_the_notes_list_what_the_policies_would_refuse(

@@ -98,6 +98,18 @@ def mounting(path: str) -> Json:
     return pod(volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
+def repelling(term: Json, *, by: str = "topology.kubernetes.io/zone") -> Json:
+    """An affinity that keeps the pods of this term off all nodes of its topology."""
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": by} | term]}
+    return {"podAntiAffinity": rule}
+
+
+def job_key(operator: str) -> Json:
+    """The pods of JobSets, as JobSet names them for its exclusive placement; with DoesNotExist, all others."""
+    values = {"values": ["me"]} if operator.endswith("In") else {}
+    return {"matchExpressions": [{"key": "jobset.sigs.k8s.io/job-key", "operator": operator} | values]}
+
+
 def pinned(namespace: str) -> Json:
     """A pod for one node of the pool, as local-path-provisioner and NVIDIA's GPU operator make it."""
     return pod(nodeName="node-0001", tolerations=[{"operator": ANY}], metadata={"namespace": namespace})
@@ -221,6 +233,51 @@ NEW_PODS = [
     pytest.param(USER, mounting("/run"), None, id="a folder above: for pod security to refuse"),
     pytest.param(USER, mounting("/run/codas"), None, id="another folder"),
     pytest.param(MASTER, mounting("/run/coda"), None, id="an administrator looks at it"),
+]
+EVERYBODY: Json = {"labelSelector": {}, "namespaceSelector": {}}
+OF_JOB_SETS: Json = EVERYBODY | {"labelSelector": job_key("Exists")}
+NEW_PODS += [
+    pytest.param(USER, pod(affinity=repelling(term, by=by)), why, id=f"anti-affinity, {name}")
+    for name, term, by, why in [
+        ("to everybody", EVERYBODY, "kubernetes.io/os", "podAntiAffinity by kubernetes.io/os"),
+        ("to a namespace", {"labelSelector": {}, "namespaces": ["default", "elsewhere"]}, "zone", "by zone"),
+        ("to a label", EVERYBODY | {"labelSelector": {"matchLabels": {"a": "b"}}}, "zone", "by zone"),
+        ("to all but JobSets", EVERYBODY | {"labelSelector": job_key("DoesNotExist")}, "zone", "by zone"),
+        ("to all but one JobSet", EVERYBODY | {"labelSelector": job_key("NotIn")}, "zone", "by zone"),
+        ("as JobSet has it", OF_JOB_SETS, "zone", None),
+        ("to one JobSet", EVERYBODY | {"labelSelector": job_key("In")}, "zone", None),
+        ("by hostname", EVERYBODY, "kubernetes.io/hostname", None),
+        ("in its namespace", {"labelSelector": {}}, "zone", None),
+        ("in its namespace by name", {"labelSelector": {}, "namespaces": ["default"]}, "zone", None),
+        ("to nobody", {"namespaceSelector": {}}, "zone", None),
+    ]
+]
+REPELS: Json = {"affinity": repelling(EVERYBODY)}
+PREFERS: Json = {"weight": 1, "podAffinityTerm": EVERYBODY | {"topologyKey": "zone"}}
+NEW_PODS += [
+    pytest.param(REPLICA_SETS, pod(**REPELS), "podAntiAffinity", id="repels by a template"),
+    pytest.param(
+        DAEMON_SETS, pod(**REPELS, metadata=owner("DaemonSet", "apps/v1")), "podAntiAffinity", id="repels on each node"
+    ),
+    pytest.param(MASTER, pod(**REPELS), None, id="an administrator repels"),
+    pytest.param(DRIVER_CHECKS, pod(**REPELS, metadata={"namespace": PLATFORM}), None, id="the platform repels"),
+    pytest.param(WIDE_USER, pod(**REPELS, metadata={"namespace": "kube-system"}), None, id="the cluster repels"),
+    pytest.param(
+        USER,
+        pod(affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [PREFERS]}}),
+        None,
+        id="would rather be alone",
+    ),
+    pytest.param(
+        USER,
+        pod(
+            affinity={
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [EVERYBODY | {"topologyKey": "zone"}]}
+            }
+        ),
+        None,
+        id="wants to be beside others",
+    ),
 ]
 BESIDE: Json = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
 SPREAD: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}

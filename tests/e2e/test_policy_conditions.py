@@ -39,6 +39,7 @@ from tests.e2e.policy_cases import (
     key,
     kubelet,
     owner,
+    repelling,
 )
 from tests.lengths import LONG
 
@@ -53,7 +54,7 @@ SAVING: Final = {
         "by-the-extender-or-speaks-of-coda",
         "by-the-extender-or-changes-what-is-judged",
     },
-    "coda-pool-taint": {"tolerates-a-taint-of-coda"},
+    "coda-pool-taint": {"tolerates-a-taint-or-repels-others"},
     "coda-sizes": {"is-long-or-waits-for-its-release"},
     "coda-users": {"is-stamped"},
     "coda-seats": {"asks-for-a-seat-or-a-folder"},
@@ -87,6 +88,11 @@ TOLERATIONS: Final = (
     {"key": key("trials"), "operator": "Exists"},
     {"operator": "Exists"},
     {"key": "other", "operator": "Exists"},
+)
+REPELS: Final = (
+    repelling({"labelSelector": {}, "namespaceSelector": {}}),
+    repelling({"labelSelector": {}, "namespaces": ["default"]}),
+    repelling({"labelSelector": {}}),
 )
 FOLDERS: Final = ("/run/coda", "//var/lib/./coda/x", "/run", "/data")
 RESOURCES: Final[tuple[Json, ...]] = ({}, {"cpu": "1"}, {"cpu": "1", "nvidia.com/gpu": "1"}, {SEAT: "1"})
@@ -183,6 +189,8 @@ class Writes:
             spec["volumes"] = [{"name": "v", "hostPath": {"path": rng.choice(FOLDERS)}}]
         if rng.random() < 0.3:
             spec["schedulerName"] = "coda"
+        if rng.random() < 0.1:
+            spec["affinity"] = rng.choice(REPELS)
         return spec
 
 

@@ -15,7 +15,7 @@ from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.write import job_path
 from tests.e2e.accounts import Account
 from tests.e2e.cpu_jobs import ANN, BATCH, GATE, JOBS, PODS, batch_job, pod_json
-from tests.e2e.policy_cases import MASTER, MINE, MIRROR, WIDE_USER, daemon_set, key, owner
+from tests.e2e.policy_cases import EVERYBODY, MASTER, MINE, MIRROR, WIDE_USER, daemon_set, key, owner, repelling
 
 DEFAULT = "/api/v1/namespaces/default"
 NODE = "node-0000"
@@ -96,6 +96,9 @@ REFUSED: dict[str, Try] = {
     "takes an earlier place": new(noted(queued_time="2020-01-01T00:00:00Z"), "queued-time"),
     "takes the mark of borrowed cores off": Try(
         path=f"{PODS}/runs", body={"metadata": {"annotations": {key("planned-time"): None}}}, says="planned-time"
+    ),
+    "keeps everybody's pods off its zone": new(
+        pod_json("repels", affinity=repelling(EVERYBODY)), "required podAntiAffinity by topology.kubernetes.io/zone"
     ),
     "marks itself with an unknown key": new(noted(priority="1"), "leave out the keys"),
     "changes the user's stamp": Try(

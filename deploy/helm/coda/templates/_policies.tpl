@@ -46,6 +46,21 @@ plan, and runs on: it is not listed.
 {{- $tolerates = true -}}
 {{- end -}}
 {{- end -}}
+{{- $namespace := .metadata.namespace -}}
+{{- $repelled := list -}}
+{{- range dig "affinity" "podAntiAffinity" "requiredDuringSchedulingIgnoredDuringExecution" list .spec -}}
+{{- $reaches := hasKey . "namespaceSelector" -}}
+{{- range .namespaces -}}
+{{- if ne . $namespace -}}{{- $reaches = true -}}{{- end -}}
+{{- end -}}
+{{- $isOfJobSets := hasKey (dig "labelSelector" "matchLabels" dict .) "jobset.sigs.k8s.io/job-key" -}}
+{{- range dig "labelSelector" "matchExpressions" list . -}}
+{{- if and (eq .key "jobset.sigs.k8s.io/job-key") (has .operator (list "Exists" "In")) -}}{{- $isOfJobSets = true -}}{{- end -}}
+{{- end -}}
+{{- if and $reaches (hasKey . "labelSelector") (not $isOfJobSets) (ne .topologyKey "kubernetes.io/hostname") -}}
+{{- $repelled = append $repelled .topologyKey -}}
+{{- end -}}
+{{- end -}}
 {{- $isMirror := hasKey $notes "kubernetes.io/config.mirror" -}}
 {{- $isGated := false -}}
 {{- range .spec.schedulingGates -}}
@@ -57,6 +72,9 @@ plan, and runs on: it is not listed.
 {{- end -}}
 {{- if and $tolerates (not $hasEnded) (not $mayTolerate) -}}
 {{- $found = append $found (printf "%s/%s: tolerates the taint coda.scheduler/pool" .metadata.namespace .metadata.name) -}}
+{{- end -}}
+{{- if and $repelled (not $hasEnded) (not $isMirror) (not (has .metadata.namespace $platform)) -}}
+{{- $found = append $found (printf "%s/%s: repels pods of other namespaces by %s" .metadata.namespace .metadata.name (join ", " $repelled)) -}}
 {{- end -}}
 {{- if and $isPinned (not $isMirror) (not (has .metadata.namespace $platform)) -}}
 {{- $pinned = append $pinned . -}}
