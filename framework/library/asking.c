@@ -22,6 +22,8 @@
 /* Nobody is asked for so long after a wait in vain, so that a script which tries smaller batches is not held up each
    time, nor guests stopped for it again and again; and after one for an answer that did not come. */
 #define PAUSE (600 * SECOND)
+#define CROWDED (5 * SECOND) /* any pod may fill the agent's queue of connections, and never for long: tried so long */
+#define CROWDED_MS 20
 #define PAUSE_OF_SILENT (60 * SECOND)
 
 static struct sockaddr_un agent = {.sun_family = AF_UNIX};
@@ -34,18 +36,27 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
 }
 
+/* 0, or -1 with errno: EAGAIN if the agent's queue of connections stays full. */
+static int connect_to_agent(int made, uint64_t until_ns) {
+  int failed;
+  while ((failed = connect(made, (struct sockaddr *)&agent, sizeof agent)) && errno == EAGAIN && now_ns() < until_ns)
+    poll(NULL, 0, CROWDED_MS);
+  return failed;
+}
+
 int begin_asking(struct asking *asking, const char *pci, size_t bytes) {
-  uint64_t now = now_ns();
-  if (is_guest || !*agent.sun_path || now < atomic_load(&paused_until_ns)) return 0;
+  uint64_t began = now_ns();
+  if (is_guest || !*agent.sun_path || began < atomic_load(&paused_until_ns)) return 0;
   int before = errno;
   char text[128];
   int length = snprintf(text, sizeof text, "{\"v\":1,\"type\":\"refused\",\"pci\":\"%.31s\",\"bytes\":%zu}", pci, bytes);
   int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int asked = made >= 0 && connect(made, (struct sockaddr *)&agent, sizeof agent) == 0 &&
-              send(made, text, (size_t)length, MSG_NOSIGNAL) == length;
+  int connected = made >= 0 && connect_to_agent(made, began + CROWDED) == 0;
+  if (made >= 0 && !connected && errno == EAGAIN) atomic_store(&paused_until_ns, now_ns() + PAUSE_OF_SILENT);
+  int asked = connected && send(made, text, (size_t)length, MSG_NOSIGNAL) == length;
   if (!asked && made >= 0) close(made);
   errno = before;
-  *asking = (struct asking){.connection = made, .began_ns = now, .answered_ns = now};
+  *asking = (struct asking){.connection = made, .began_ns = began, .answered_ns = now_ns()};
   return asked;
 }
 

@@ -123,19 +123,34 @@ def test_without_host_memory_a_request_fails_and_nothing_is_counted(program: Pro
 
 
 class Agent:
-    """Answers each refusal with these words, one by one, and hears when its connection ends."""
+    """Answers each refusal with these words, one by one, and hears when its connection ends.
 
-    def __init__(self, path: Path, *waits: bool) -> None:
-        self.path, self._waits = path, waits
+    `crowd_s`: for so long others keep its queue full."""
+
+    def __init__(self, path: Path, *waits: bool, crowd_s: float = 0.0) -> None:
+        self.path, self._waits, self._crowd_s = path, waits, crowd_s
         self.asked: list[bytes] = []
         self.open_s: list[float] = []  # how long each connection went on after the last answer
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
-        self._listener.listen()
+        self._listener.listen(0 if crowd_s else 128)
+        self._crowd = self._fill_queue() if crowd_s else []
         threading.Thread(target=self._serve, daemon=True).start()
+
+    def _fill_queue(self) -> list[socket.socket]:
+        crowd = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                crowd.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+                crowd[-1].connect(str(self.path))
+        return crowd
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
+            time.sleep(self._crowd_s)
+            for one in self._crowd[:-1]:  # the last one found the queue full
+                self._listener.accept()[0].close()
+                one.close()
             while True:
                 with self._listener.accept()[0] as peer:
                     self.asked.append(peer.recv(4096))
@@ -166,6 +181,23 @@ def test_a_job_that_has_its_gpu_asks_for_more_as_often_as_makes_sense(
     assert len(agent.asked) == asked
     assert json.loads(agent.asked[0])["bytes"] == 700 << 20
     assert max(agent.open_s) < 2  # though a process that was forked meanwhile lives on
+
+
+def test_a_job_asks_again_while_the_agents_queue_is_full(program: Program, tmp_path: Path) -> None:
+    """Any pod may fill it: whoever connects without waiting is then told to try again."""
+    agent = Agent(tmp_path / "socket", False, crowd_s=1.5)
+    assert program.says("asks", gpus=GpuFile(path=tmp_path / "gpu"), CODA_SOCKET=str(agent.path)) == "ok"
+    agent.close()
+    assert len(agent.asked) == 2
+
+
+def test_a_job_does_not_ask_for_ever_where_the_agents_queue_stays_full(program: Program, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "socket", False, crowd_s=60.0)
+    began_s = time.monotonic()
+    assert program.says("asks", gpus=GpuFile(path=tmp_path / "gpu"), CODA_SOCKET=str(agent.path)) == "ok"
+    assert 5 <= time.monotonic() - began_s < 10  # only once: then nobody is asked for a while
+    agent.close()
+    assert agent.asked == []
 
 
 def test_paced_kernels_take_their_share(needs_gcc: None, library: Path, tmp_path: Path) -> None:

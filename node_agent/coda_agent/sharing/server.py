@@ -1,8 +1,8 @@
 """The socket on the node. Who is who is asked of the kernel: never of the message.
 
 A pod gets 100 messages a second, all its processes together; beyond that none of them is read, so that its own sends
-fail and we do nothing. Packets that are too large or make no sense are counted; after a hundred of them the connection
-ends."""
+fail and we do nothing. A pod that connects again and again is turned away. Packets that are too large or make no sense
+are counted; after a hundred of them the connection ends."""
 
 from __future__ import annotations
 
@@ -31,6 +31,18 @@ RATE_PER_S: Final = 100.0
 BURST: Final = 200.0
 """As many as come when we start: each process says hello, and reports."""
 
+CONNECTS_PER_S: Final = 10.0
+"""New connections of a pod. Our choice: a process has one, and one more for each wait for memory."""
+
+CONNECTS_BURST: Final = 128.0
+"""As many as come when we start, and as many again."""
+
+AWAY_S: Final = 0.2
+"""For so long a process whose pod connects too often is turned away unseen: a look at its cgroup takes 60 us."""
+
+MOST_AT_ONCE: Final = 64
+"""Connections that are accepted before others are heard. As our queue has 128 places, a flood does not keep it full."""
+
 WAIT_S: Final = 0.2
 """For so long a process is not read that has no message left."""
 
@@ -43,15 +55,22 @@ _PEER_PIDFD: Final = 77
 
 @dataclass(slots=True)
 class Allowance:
-    """How many messages a pod may still say now."""
+    """How many messages a pod may still say now, and how often it may connect."""
 
     filled_s: float
     tokens: float = BURST
+    connects: float = CONNECTS_BURST
 
     def fill(self, now_s: float) -> None:
         """Add what has come since the last time."""
         self.tokens = min(BURST, self.tokens + RATE_PER_S * (now_s - self.filled_s))
+        self.connects = min(CONNECTS_BURST, self.connects + CONNECTS_PER_S * (now_s - self.filled_s))
         self.filled_s = now_s
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing has to be remembered of the pod."""
+        return self.tokens >= BURST and self.connects >= CONNECTS_BURST
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +104,7 @@ class SharingServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.peers: set[Peer] = set()
         self._allowances: dict[str, Allowance] = {}  # by pod: also of one that has just left, until it is full again
+        self._away_until_s: dict[int, float] = {}  # by pid
         self.refused = 0
         self.faults = 0
 
@@ -128,11 +148,15 @@ class SharingServer:
 
     def _accept(self) -> None:
         assert self._socket is not None
+        for _ in range(MOST_AT_ONCE):
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # it is gone again, or there are no descriptors left
+                return
+            self._take_in(connection)
+
+    def _take_in(self, connection: socket.socket) -> None:
         assert self._loop is not None
-        try:
-            connection, _ = self._socket.accept()
-        except OSError:  # it is gone again, or there are no descriptors left
-            return
         peer = self._identified(connection)
         if peer is None:
             self.refused += 1
@@ -144,25 +168,44 @@ class SharingServer:
         self._loop.add_reader(connection, self._read, peer)
 
     def _identified(self, connection: socket.socket) -> Peer | None:
-        pid, _uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        uid = self._pod_uid_of(pid) if pid > 0 else None
-        if uid is None or _has_ended(connection):
-            return None
-        of_pod = sum(peer.pod_uid == uid for peer in self.peers)
-        if of_pod >= MOST_PER_POD or len(self.peers) >= MOST_CONNECTIONS:
-            return None
-        return Peer(connection=connection, pid=pid, pod_uid=uid, allowance=self._allowance_of(uid))
-
-    def _allowance_of(self, pod_uid: str) -> Allowance:
-        """A pod that connects again gets no new one."""
         assert self._loop is not None
         now_s = self._loop.time()
+        pid, _uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if self._is_away(pid, now_s):
+            return None
+        uid = self._pod_uid_of(pid) if pid > 0 else None
+        if uid is None:
+            return None
+        allowance = self._allowance_of(uid, now_s)
+        if allowance.connects < 1:
+            self._turn_away(pid, now_s)
+            return None
+        allowance.connects -= 1
+        of_pod = sum(peer.pod_uid == uid for peer in self.peers)
+        if of_pod >= MOST_PER_POD or len(self.peers) >= MOST_CONNECTIONS or _has_ended(connection):
+            return None
+        return Peer(connection=connection, pid=pid, pod_uid=uid, allowance=allowance)
+
+    def _is_away(self, pid: int, now_s: float) -> bool:
+        return now_s < self._away_until_s.get(pid, now_s)
+
+    def _turn_away(self, pid: int, now_s: float) -> None:
+        if len(self._away_until_s) >= MOST_CONNECTIONS:  # it begins a process for each connection
+            self._away_until_s.clear()
+        self._away_until_s[pid] = now_s + AWAY_S
+
+    def _allowance_of(self, pod_uid: str, now_s: float) -> Allowance:
+        """A pod that connects again gets no new one."""
+        if (known := self._allowances.get(pod_uid)) is not None:
+            known.fill(now_s)
+            return known
         here = {peer.pod_uid for peer in self.peers}
         for uid, allowance in tuple(self._allowances.items()):
             allowance.fill(now_s)
-            if uid not in here and allowance.tokens >= BURST:
+            if uid not in here and allowance.is_full:
                 del self._allowances[uid]
-        return self._allowances.setdefault(pod_uid, Allowance(filled_s=now_s))
+        made = self._allowances[pod_uid] = Allowance(filled_s=now_s)
+        return made
 
     def _read(self, peer: Peer) -> None:
         assert self._loop is not None

@@ -18,7 +18,17 @@ import pytest
 from coda.errors import InvalidInput
 from coda_agent.sharing import GpuOrder, SharedGpus
 from coda_agent.sharing.messages import MOST_BYTES, Message
-from coda_agent.sharing.server import BURST, MOST_FAULTS, MOST_PER_POD, RATE_PER_S, Peer, SharingServer
+from coda_agent.sharing.server import (
+    AWAY_S,
+    BURST,
+    CONNECTS_BURST,
+    CONNECTS_PER_S,
+    MOST_FAULTS,
+    MOST_PER_POD,
+    RATE_PER_S,
+    Peer,
+    SharingServer,
+)
 from tests.open_files import many_open_files
 
 WORD = json.dumps({"v": 1, "type": "beat"}).encode()
@@ -181,6 +191,48 @@ async def test_a_pod_has_so_many_connections_and_no_more(heard: Heard, server: S
         one.close()
     await turn()
     assert len(heard.left) == MOST_PER_POD
+
+
+async def test_many_that_come_at_once_are_heard_in_one_turn(
+    heard: Heard, server: SharingServer, tmp_path: Path
+) -> None:
+    """Else a flood of connections keeps the queue full, and whoever comes next finds no place in it."""
+    many = [connect(tmp_path) for _ in range(MOST_PER_POD)]
+    await turn()
+    assert len(heard.joined) == len(many)
+    for one in many:
+        one.close()
+
+
+async def test_a_pod_that_connects_again_and_again_is_turned_away(
+    heard: Heard, server: SharingServer, tmp_path: Path
+) -> None:
+    began_s = time.monotonic()
+    for _ in range(2000):
+        connect(tmp_path).close()
+        await turn()
+    most = CONNECTS_BURST + CONNECTS_PER_S * (time.monotonic() - began_s) + 1
+    assert CONNECTS_BURST <= len(heard.joined) <= most
+    heard.pod = "another"
+    await asyncio.sleep(1.5 * AWAY_S)  # the kernel gives this process's pid to a process of that pod
+    one = connect(tmp_path)
+    one.send(WORD)
+    await turn()
+    assert heard.messages[-1][0].pod_uid == "another"
+    one.close()
+
+
+async def test_whoever_is_turned_away_costs_no_look_at_its_pod(
+    heard: Heard, server: SharingServer, tmp_path: Path
+) -> None:
+    for _ in range(int(CONNECTS_BURST) + 5):
+        connect(tmp_path).close()
+        await turn()
+    heard.pod = "another"  # would be let in, if anybody looked
+    joined = len(heard.joined)
+    connect(tmp_path).close()
+    await turn()
+    assert len(heard.joined) == joined
 
 
 async def test_an_order_to_a_process_that_does_not_read_is_lost(server: SharingServer, job: socket.socket) -> None:
