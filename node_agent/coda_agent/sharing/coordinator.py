@@ -10,7 +10,7 @@ from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
 from coda.sharing.memory_limits import MemoryControl, MemoryReport, MemoryUse
 from coda.sharing.pace_control import PaceReport, slowdown
-from coda_agent.sharing.members import Process, Seen, use_of
+from coda_agent.sharing.members import PEAK_S, Process, Seen, use_of
 from coda_agent.sharing.messages import Message
 from coda_agent.sharing.units import SharedGpu, Unit, units_of
 
@@ -66,6 +66,7 @@ class Coordinator:
         self._peers: dict[Hashable, _Peer] = {}
         self._states: dict[str, UnitState] = {}
         self._most_seen: dict[tuple[str, str], int] = {}  # bytes by GPU and uid, of opportunistic pods
+        self._gpus: dict[str, float] = {}  # of this node, by UUID: when each was last there
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
@@ -96,6 +97,7 @@ class Coordinator:
         Only reports since the last round count, and only of GPUs that the kubelet gave to the pod."""
         span_s = 0.0 if self._round_s is None else max(0.0, now_s - self._round_s)
         self._round_s = now_s
+        self._forget(gpus, now_s)
         self._note_seen(gpus)
         before, self._states = self._states, {}
         orders: dict[Hashable, list[GpuOrder]] = {}
@@ -161,6 +163,13 @@ class Coordinator:
             if any(use.holds_memory for use in report.memory_by_gpu[gpu.uuid].opportunistic)
             for peer in self._refused(gpu)
         }
+
+    def _forget(self, gpus: Sequence[SharedGpu], now_s: float) -> None:
+        """A process may name what it likes. A GPU that is away for a moment keeps what is known of it."""
+        there = {uuid: at_s for uuid, at_s in self._gpus.items() if now_s - at_s <= PEAK_S}
+        self._gpus = there | {gpu.uuid: now_s for gpu in gpus}
+        for peer in self._peers.values():
+            peer.process.forget(self._gpus.keys(), now_s)
 
     def _note_seen(self, gpus: Sequence[SharedGpu]) -> None:
         """Where the driver tells of nobody, it does not tell."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from coda.sharing.memory_limits import MemoryControl, MemoryUse
@@ -11,6 +12,9 @@ from coda_agent.sharing.messages import MOST_GPUS, GpuClaim, Message
 
 PEAK_S = 60.0
 """How long a peak is remembered (AntMan's coordinator gives memory back no faster)."""
+
+MOST_PEAKS = int(PEAK_S) + 2
+"""Entries of one list: one for each second of the last minute, of which two are not whole."""
 
 KEPT_STEPS = 500
 KNOWN_STEPS = 3
@@ -53,6 +57,14 @@ class Process:
             if message.kind == "done":
                 self.least[gpu] = claim.device_bytes
 
+    def forget(self, gpus: Collection[str], now_s: float) -> None:
+        """Forget old peaks, and all that it said of others than these `gpus`: they are none of this node."""
+        for by_gpu in (self.peaks, self.hosts, self.least, self.refusals):
+            for name in by_gpu.keys() - gpus:
+                del by_gpu[name]
+        for peaks in (*self.peaks.values(), *self.hosts.values()):
+            _prune(peaks, now_s)
+
     @property
     def is_known(self) -> bool:
         """True once it has shown what it needs: before that no limit can be right."""
@@ -79,10 +91,18 @@ class Process:
 
 
 def _note(peaks: list[tuple[float, int]], size: int, now_s: float) -> None:
-    """A falling list: what a later and larger value makes unimportant is dropped."""
+    """A falling list: what a later and larger value makes unimportant is dropped. Of each second only the most counts,
+    so that many reports are not many entries."""
     while peaks and peaks[-1][1] <= size:
         peaks.pop()
+    if peaks and math.floor(peaks[-1][0]) == math.floor(now_s):
+        size = peaks.pop()[1]
     peaks.append((now_s, size))
+    _prune(peaks, now_s)
+
+
+def _prune(peaks: list[tuple[float, int]], now_s: float) -> None:
+    """The last one stays: the process has said nothing else since."""
     while len(peaks) > 1 and peaks[0][0] < now_s - PEAK_S:
         peaks.pop(0)
 
