@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
@@ -13,6 +13,7 @@ from coda.sharing.pace_control import PaceReport, slowdown
 from coda_agent.sharing.members import PEAK_S, Process, Seen, use_of
 from coda_agent.sharing.messages import Message
 from coda_agent.sharing.units import SharedGpu, Unit, units_of
+from coda_agent.sharing.waiting import Refusal, Verdict, Waits
 
 CHUNK_S, CHUNK_SHARE = 0.005, 0.05
 """A neighbour's kernels may delay the guaranteed job by 5 ms, and by 5 % of its mini-batch. Our choice."""
@@ -37,20 +38,16 @@ class GpuOrder:
     chunk_s: float
 
 
-REFUSAL_S: Final = 150.0
-"""So long the word of a process counts that it waits for memory: its library waits for two minutes at most. Our choice:
-longer, and one that stands still, or lies, would keep everybody off its GPU."""
-
-
 @dataclass(slots=True)
 class _Peer:
-    """`refusal`: what the library in it was refused, and waits for. `refused_at_s`: when it first said so; saying it
-    again does not make it wait for longer."""
+    """`refusal`: what the library in it was refused, and waits for. `refused_at_s`: when it first said so.
+    `is_looked_at`: a round has seen the refusal, so that the next one measures what is true since then."""
 
     pod_uid: str
     process: Process
     refusal: Message | None = None
     refused_at_s: float = 0.0
+    is_looked_at: bool = False
 
 
 class Coordinator:
@@ -67,6 +64,8 @@ class Coordinator:
         self._states: dict[str, UnitState] = {}
         self._most_seen: dict[tuple[str, str], int] = {}  # bytes by GPU and uid, of opportunistic pods
         self._gpus: dict[str, float] = {}  # of this node, by UUID: when each was last there
+        self._waits = Waits()
+        self._verdicts: dict[str, Verdict] = {}  # of this round, by GPU
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
@@ -104,9 +103,11 @@ class Coordinator:
         problems: list[str] = []
         to_move: dict[str, tuple[str, ...]] = {}
         awaited: set[str] = set()
-        answers = {peer: False for peer, known in self._peers.items() if known.refusal is not None}
+        reports: list[UnitReport] = []
+        self._judge(gpus, now_s, span_s)
         for unit in units_of(gpus):
             report = self._report_of(unit, span_s)
+            reports.append(report)
             state, decided = coordinate(before.get(unit.key, UnitState()), report, now_s, self._config)
             self._states[unit.key] = state
             problems += _problems_of(report)
@@ -115,7 +116,6 @@ class Coordinator:
                     to_move[gpu] = uids
                 if memory.ending:
                     awaited.add(gpu)
-            answers |= dict.fromkeys(self._told_to_wait(unit, report), True)
             for order in decided:
                 for peer, one in self._addressed(order, unit, state, self._keeps_all(order, report)):
                     orders.setdefault(peer, []).append(one)
@@ -123,7 +123,7 @@ class Coordinator:
             peer.process.steps.clear()
             peer.process.counted = peer.process.count
         self.problems, self.to_move = tuple(problems), to_move
-        self.awaited, self.answers = frozenset(awaited), answers
+        self.awaited, self.answers = frozenset(awaited), self._answers(reports)
         return {peer: tuple(found) for peer, found in orders.items()}
 
     def share_of(self, key: str) -> tuple[str, int, float | None, int]:
@@ -144,25 +144,59 @@ class Coordinator:
             opportunistic=tuple(self._use_of(uid, gpu, span_s) for uid in gpu.opportunistic),
         )
 
-    def _refused(self, gpu: SharedGpu) -> Mapping[Hashable, int]:
-        """The bytes that processes of the guaranteed job wait for on this GPU, by peer. No other job is waited for."""
+    def _judge(self, gpus: Sequence[SharedGpu], now_s: float, span_s: float) -> None:
+        self._waits.forget(now_s)
+        self._verdicts = {
+            gpu.uuid: self._waits.judge(gpu, self._refused(gpu), now_s, span_s) for gpu in gpus if gpu.guaranteed
+        }
+        for peer in self._peers.values():
+            peer.is_looked_at = peer.refusal is not None
+
+    def _refused(self, gpu: SharedGpu) -> Mapping[Hashable, Refusal]:
+        """What processes of the guaranteed job wait for on this GPU, by peer. No other job is waited for."""
         return {
-            peer: known.refusal.refused_bytes
+            peer: Refusal(
+                refused_bytes=known.refusal.refused_bytes,
+                has_bytes=self._has_bytes(gpu, known.refused_at_s if known.is_looked_at else -math.inf),
+                is_first=not known.is_looked_at,
+            )
             for peer, known in self._peers.items()
             if known.refusal is not None
-            and (self._round_s or 0.0) - known.refused_at_s < REFUSAL_S
             and known.pod_uid == gpu.guaranteed
             and ("" in (gpu.pci_bus_id, known.refusal.pci_bus_id) or known.refusal.pci_bus_id == gpu.pci_bus_id)
         }
 
-    def _told_to_wait(self, unit: Unit, report: UnitReport) -> set[Hashable]:
-        """Those for whom there may be more: somebody else has memory there."""
-        return {
-            peer
-            for gpu in unit.gpus
-            if any(use.holds_memory for use in report.memory_by_gpu[gpu.uuid].opportunistic)
-            for peer in self._refused(gpu)
+    def _has_bytes(self, gpu: SharedGpu, since_s: float) -> int:
+        """What the guaranteed job has of a GPU; where the driver does not tell, by its own words.
+
+        A process that waits says nothing meanwhile, and has just given its cache back: of one that is silent
+        `since_s` only what it needs counts."""
+        if gpu.seen_bytes:
+            return gpu.seen_bytes.get(gpu.guaranteed or "", 0)
+        total = 0
+        for process in [peer.process for peer in self._peers.values() if peer.pod_uid == gpu.guaranteed]:
+            claim = process.claims.get(gpu.uuid)
+            if claim is not None and claim.device_bytes:
+                is_true = process.claimed_at_s > since_s
+                total += self._context_bytes
+                total += claim.device_bytes if is_true else min(claim.device_bytes, process.floor_bytes(gpu.uuid))
+        return total
+
+    def _answers(self, reports: Sequence[UnitReport]) -> Mapping[Hashable, bool]:
+        """To wait is told those for whom there may be more: somebody else has memory there."""
+        shared = {
+            gpu
+            for report in reports
+            for gpu, memory in report.memory_by_gpu.items()
+            if any(use.holds_memory for use in memory.opportunistic)
         }
+        told: dict[Hashable, set[bool | None]] = {
+            peer: set() for peer, known in self._peers.items() if known.refusal is not None
+        }
+        for gpu, verdict in self._verdicts.items():
+            for peer, waits in verdict.told.items():
+                told[peer].add(waits if gpu in shared else False)
+        return {peer: True in words for peer, words in told.items() if True in words or None not in words}
 
     def _forget(self, gpus: Sequence[SharedGpu], now_s: float) -> None:
         """A process may name what it likes. A GPU that is away for a moment keeps what is known of it."""
@@ -189,7 +223,7 @@ class Coordinator:
             seen=Seen(now_bytes=gpu.seen_bytes.get(uid, 0), most_bytes=self._most_seen.get((gpu.uuid, uid))),
             span_s=span_s,
         )
-        waits_bytes = sum(self._refused(gpu).values()) if uid == gpu.guaranteed else 0
+        waits_bytes = self._verdicts[gpu.uuid].waited_bytes if uid == gpu.guaranteed else 0
         declared_bytes, is_seen = gpu.declared_bytes.get(uid, 0), (gpu.uuid, uid) in self._most_seen
         return replace(use, waits_bytes=waits_bytes, declared_bytes=declared_bytes, is_seen=is_seen)
 

@@ -22,11 +22,13 @@ KNOWN_STEPS = 3
 
 @dataclass(slots=True)
 class Process:
-    """One connection. `peaks`: (time, bytes) by GPU, of the last minute; `hosts`: what of it lay in host memory."""
+    """One connection. `peaks`: (time, bytes) by GPU, of the last minute; `hosts`: what of it lay in host memory.
+    `claimed_at_s`: when it last said what it has."""
 
     control: MemoryControl = MemoryControl.FULL
     has_spoken: bool = False
     claims: dict[str, GpuClaim] = field(default_factory=dict)
+    claimed_at_s: float = -math.inf
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     count: int = 0
     counted: int = 0  # of `count`, at the last round
@@ -47,6 +49,7 @@ class Process:
         if message.gpus is None:
             return
         before, self.claims = self.claims, {claim.gpu: claim for claim in message.gpus}
+        self.claimed_at_s = now_s
         for gpu, claim in self.claims.items():
             if gpu not in self.peaks and len(self.peaks) >= MOST_GPUS:
                 continue  # no process has so many: it makes names up

@@ -28,7 +28,8 @@ _SEATED = Role.OPPORTUNISTIC
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGpu:
     """One GPU and its pods by uid. By pod: `seen_bytes`, memory of the card, as the driver says; `declared_bytes`, the
-    most that its job says it needs. `pci_bus_id`: "" if not known."""
+    most that its job says it needs. `used_bytes`: of the card, the driver's own part too; None: not measured.
+    `pci_bus_id`: "" if not known."""
 
     uuid: str
     memory_bytes: int
@@ -36,7 +37,15 @@ class SharedGpu:
     opportunistic: tuple[str, ...]
     seen_bytes: Mapping[str, int]
     declared_bytes: Mapping[str, int] = field(default_factory=dict)
+    used_bytes: int | None = None
     pci_bus_id: str = ""
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What nobody has; None: not known."""
+        if self.used_bytes is None and not self.seen_bytes:
+            return None
+        return max(0, self.memory_bytes - max(self.used_bytes or 0, sum(self.seen_bytes.values())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,5 +136,6 @@ def _shared_gpu(
         opportunistic=tuple(sorted(uid for uid in roles if uid != first)),
         seen_bytes=seen,
         declared_bytes={uid: declared_bytes[uid] for uid in sorted(roles) if uid in declared_bytes},
+        used_bytes=None if reading.memory is None else reading.memory.used_bytes,
         pci_bus_id=reading.gpu.pci_bus_id,
     )
