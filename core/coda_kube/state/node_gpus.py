@@ -64,7 +64,7 @@ class NodeGpus:
             return job
         told = [(pod, self._crowded_by_node.get(pod.node or "", {}).get(pod.uid)) for pod in pods.values()]
         awaited_by_rank = {
-            one.rank: any(self._is_there(uid, pod.node) for uid in waiting)
+            one.rank: any(self._can_wait(uid, pod.node) for uid in waiting)
             for pod, waiting in told
             if waiting is not None and (one := pod.member) and one.attempt == job.attempt and one.rank in job.bound
         }
@@ -92,6 +92,10 @@ class NodeGpus:
     def _is_there(self, uid: str, node: str | None) -> bool:
         pod = self._pod_by_uid.get(uid)
         return pod is not None and pod.node == node and not pod.ended
+
+    def _can_wait(self, uid: str, node: str | None) -> bool:
+        """A pod that is being deleted has its GPU until it ends, and needs no more of it."""
+        return self._is_there(uid, node) and not self._pod_by_uid[uid].terminating
 
     def _use_of(self, node: str, row: Json) -> GpuUse:
         there = [self._pod_by_uid[uid] for uid in row["podUIDs"] if self._is_there(uid, node)]

@@ -187,3 +187,16 @@ def test_nobody_stops_for_a_pod_that_has_gone_and_nobody_joins_one_that_waits() 
     assert the_job(state).awaited
     state.on_node_profile(None, profile(gpu("owner", **MEASURED)))
     assert state.gpus.uses()["n1"][0].duty == 0.4
+
+
+def test_nobody_stops_for_a_pod_that_is_being_deleted_though_it_has_its_gpu_until_it_ends() -> None:
+    owner = pod(rank_json("large", 0, "n1", node="n1"), "owner")
+    state = state_with(owner, pod(rank_json("train", 0, "n1", node="n1"), "u0"))
+    state.on_job(None, seated_job("train", "n1"))
+    state.on_node_profile(None, profile(gpu("owner", crowdedOutPodUIDs=["u0"], ownerWaits=True)))
+    assert the_job(state).awaited
+    deleted = {**owner, "metadata": owner["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    state.on_pod(owner, deleted)
+    assert not the_job(state).awaited
+    assert crowded_job(state) == {0}
+    assert state.gpus.uses()["n1"][0].is_taken
