@@ -14,7 +14,7 @@ from typing import Final
 from coda.model.seats import SEAT
 from coda.sharing.config import GIB
 from coda_agent.gpus import GpuReading
-from coda_agent.gpus.ownership import Belief, GpuOwner
+from coda_agent.gpus.ownership import Belief, GpuOwner, Ownership
 from coda_agent.sensor import Senses
 
 MEAN_S: Final = 60.0
@@ -85,29 +85,29 @@ class GpuUses:
         """Return who has each GPU whole, by UUID, after this round, and who is `crowded_out` there, by UUID. `awaited`:
         the UUIDs where somebody waits for that.
 
-        Absent: GPUs in MIG mode, and those that a process uses which nobody explains. While the kubelet does not
-        answer, what was known stays: whoever reads it asks whether these pods are there."""
+        Absent: GPUs in MIG mode, and those that a process uses which nobody explains. Of these only that somebody is
+        crowded out is told, and by whom. While the kubelet does not answer, what was known stays: whoever reads it asks
+        whether these pods are there."""
         now_s = senses.at.monotonic_s
         passed_s = 0.0 if self._round_s is None else min(LONGEST_S, now_s - self._round_s)
         self._round_s = now_s
         if not senses.are_grants_known:
             return _with(self._uses, crowded_out, awaited)
-        seated = {
-            (grant.namespace, grant.pod)
-            for grant in senses.grants
-            if any(resource.startswith(SEAT) for resource, _ in grant.device_ids)
-        }
+        seated = _seated(senses)
         ownership_by_gpu = {one.place.gpu_uuid: one for one in senses.ownerships if one.place.instance_uuid is None}
         before, self._owners = self._owners, {}
         uses: dict[str, GpuUse] = {}
+        disputed: dict[str, GpuUse] = {}
         for reading in senses.gpus.readings:
             uuid = reading.gpu.uuid
             ownership = ownership_by_gpu.get(uuid)
             if ownership is None or ownership.strangers or any(one.pod_uid is None for one in ownership.owners):
                 if uuid in before:  # a newcomer, perhaps: the kubelet says a while later what it was given
                     self._owners[uuid] = before[uuid]
+                if uuid in crowded_out and ownership is not None:
+                    disputed[uuid] = GpuUse(pod_uids=_whole(ownership, seated))
                 continue
-            whole = _uids([one for one in ownership.owners if (one.namespace, one.pod) not in seated])
+            whole = _whole(ownership, seated)
             if len(whole) != 1:
                 uses[uuid] = GpuUse(pod_uids=whole)
                 continue
@@ -120,7 +120,8 @@ class GpuUses:
             owner.peak_bytes = max(owner.peak_bytes, _memory_of(owner.uid, reading, senses, is_alone=is_alone))
             uses[uuid] = owner.as_use()
         self._uses = uses
-        return _with(uses, crowded_out, awaited)
+        told_of = {uuid: use for uuid, use in disputed.items() if use.pod_uids}  # without: it would seem to be free
+        return _with(uses | told_of, crowded_out, awaited)
 
 
 def _with(
@@ -131,6 +132,18 @@ def _with(
     return {
         uuid: replace(use, crowded_out=crowded_out.get(uuid, ()), waits=uuid in awaited) for uuid, use in uses.items()
     }
+
+
+def _seated(senses: Senses) -> set[tuple[str, str]]:
+    return {
+        (grant.namespace, grant.pod)
+        for grant in senses.grants
+        if any(resource.startswith(SEAT) for resource, _ in grant.device_ids)
+    }
+
+
+def _whole(ownership: Ownership, seated: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    return _uids([one for one in ownership.owners if (one.namespace, one.pod) not in seated])
 
 
 def _uids(owners: Sequence[GpuOwner]) -> tuple[str, ...]:

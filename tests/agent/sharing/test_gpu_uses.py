@@ -48,6 +48,7 @@ class Node:
         processes: Sequence[str] | None = None,
         known: bool = True,
         crowded: Mapping[str, tuple[str, ...]] | None = None,
+        awaited: Sequence[str] = (),
     ) -> Mapping[str, GpuUse]:
         """Rounds of a second. `memory`: GiB by pod; `processes`: the pods with a process on GPU a, else all with it."""
         names = [one.pod for one in grants if any(A in device for _, device in one.device_ids)]
@@ -86,6 +87,7 @@ class Node:
                     users={A: users, B: []},
                 ),
                 crowded or {},
+                awaited,
             )
         return found
 
@@ -161,3 +163,13 @@ def test_who_is_crowded_out_is_told_with_the_gpu_and_no_longer_than_that_is_so(n
     told = node.seconds(1, *pods, crowded={A: ("u-o",)}, known=known)
     assert (told[A].crowded_out, told[A].pod_uids, told[B].crowded_out) == (("u-o",), ("u-g",), ())
     assert node.seconds(1, *pods, known=known)[A].crowded_out == ()
+
+
+def test_who_is_waited_for_is_told_though_a_stranger_uses_the_gpu_and_nothing_else_of_it(node: Node) -> None:
+    """A job waits, and fails soon; a process that nobody explains changes nothing about that."""
+    pods = whole("g", A), seat("o", A)
+    node.seconds(100, whole("g", A), memory={"g": 40})
+    told = node.seconds(2, *pods, processes=("g", "o", "stranger"), crowded={A: ("u-o",)}, awaited=(A,))
+    assert told[A] == GpuUse(pod_uids=("u-g",), crowded_out=("u-o",), waits=True)
+    assert A not in node.seconds(2, *pods, processes=("g", "o", "stranger"))
+    assert node.seconds(1, *pods)[A].peak_bytes == 40 * GIB
