@@ -37,7 +37,7 @@ LONGEST_S: Final = 3600.0
 
 NEWS_S: Final = 5.0
 """Least seconds between two writes, where the last profile has no throttle and there is one now, or of a rank's new
-report, or an Xid, or of pods whose memory a guaranteed job waits for."""
+report, or an Xid, or of pods whose memory a guaranteed job waits for, or no longer."""
 
 END_S: Final = 5.0
 """Seconds for the last write; the pod's grace period is 30."""
@@ -68,16 +68,16 @@ class ProfileWriter:
 
         With throttles it is written every minute: the operator takes a silent agent for dead. The first throttle is
         written at once, because the operator learns from it what to undo, and so is a rank's new report, because the
-        agent of rank 0 waits for it, a new Xid, because it says why a job fails, and whom a guaranteed job waits for,
-        because that fails soon. Otherwise nothing is written while GPUs settle, because that state would stay in the
-        profile for long."""
+        agent of rank 0 waits for it, a new Xid, because it says why a job fails, whom a guaranteed job waits for,
+        because that fails soon, and that it waits no longer, because jobs are stopped for it. Otherwise nothing is
+        written while GPUs settle, because that state would stay in the profile for long."""
         now_s = senses.at.monotonic_s
         before, ranks = self._written_status or {}, ranks_json(reports)
         is_first = bool(self._node.throttles) and not before.get("throttles")
         is_news = any(report not in before.get("ranks", ()) for report in ranks)
         told = {(one["gpu"], one["xid"], *one["podUIDs"]) for one in before.get("xids", ())}
         is_news |= any((one["gpu"], one["xid"], *one["podUIDs"]) not in told for one in xids_json(xids))
-        is_news |= bool(_awaited(use_by_gpu or {}) - _told_awaited(before))
+        is_news |= _awaited(use_by_gpu or {}) != _told_awaited(before)
         settling = any(reading.health is Health.SETTLING for reading in senses.gpus.readings)
         is_urgent = is_first or is_news
         pause_s = NEWS_S if is_urgent else PROFILE_S

@@ -71,13 +71,17 @@ async def test_whom_a_guaranteed_job_waits_for_is_told_within_seconds(
     owner, guest = victim(rig.node), aggressor(rig.node, "guest", times_peak=0.1)
     await rig.run(70)
     (gpu,) = [one["uuid"] for one in rig.api.profiles[-1]["status"]["gpus"] if one.get("podUIDs") == [owner.uid]]
-    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: {gpu: (guest.uid,)}))
-    monkeypatch.setattr(SharedGpus, "awaited", property(lambda _shared: frozenset({gpu})))
+    to_move = {gpu: (guest.uid,)}
+    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: to_move))
+    monkeypatch.setattr(SharedGpus, "awaited", property(lambda _shared: frozenset(to_move)))
     await rig.run(int(NEWS_S) + 2)
     (row,) = [one for one in rig.api.profiles[-1]["status"]["gpus"] if "ownerWaits" in one]
     assert (row["uuid"], row["ownerWaits"], row["crowdedOutPodUIDs"]) == (gpu, True, [guest.uid])
     (event,) = [one for one in rig.api.events if one["reason"] == "CrowdedOut"]
     assert event["message"].startswith("is stopped: ")
+    to_move.clear()
+    await rig.run(int(NEWS_S) + 2)
+    assert not any("ownerWaits" in one for one in rig.api.profiles[-1]["status"]["gpus"]), "somebody is stopped for it"
 
 
 async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(
