@@ -70,6 +70,10 @@ CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 LOOK_FOR_PODS_S: Final = 0.5
 """Seconds between two looks for new pods while the node's cores are loaded."""
 
+SAY_AGAIN_S: Final = 600.0
+"""Seconds in which a pod was not crowded out of a GPU, after which that is said of it again. Our choice: an owner may
+say each second that it waits."""
+
 _T = TypeVar("_T")
 
 
@@ -100,7 +104,7 @@ class Loop:
         self._sharing = SharedGpus.from_settings(settings) if shares else None
         self._seats = Seats(settings, node.state_dir) if shares else None
         self._gpu_uses = GpuUses()
-        self._crowded: set[tuple[str, str]] = set()  # uids of pods, and GPUs that have no room for them, as was said
+        self._crowded: dict[tuple[str, str, bool], float] = {}  # when it was last so; see `_crowded_out`
         self._stops = StopTeller()
         self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
@@ -311,14 +315,15 @@ class Loop:
     def _crowded_out(
         self, pods: Mapping[str, LocalPod], awaited: frozenset[str], at: Moment
     ) -> Mapping[str, tuple[str, ...]]:
-        """Who should go on elsewhere, by GPU. It is said once on the pod, too."""
+        """Who should go on elsewhere, by GPU. It is said on the pod, too: again only if it was not so for a while."""
         crowded = {} if self._sharing is None else self._sharing.to_move
-        now = {(uid, gpu) for gpu, uids in crowded.items() for uid in uids if uid in pods}
-        for uid, gpu in sorted(now - self._crowded):
-            event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s, ends=gpu in awaited)
+        now = {(uid, gpu, gpu in awaited) for gpu, uids in crowded.items() for uid in uids if uid in pods}
+        said = {one: at_s for one, at_s in self._crowded.items() if at.monotonic_s - at_s < SAY_AGAIN_S}
+        for uid, gpu, ends in sorted(now - said.keys()):
+            event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s, ends=ends)
             log.info("%s: %s", pods[uid].id, event["message"])
             self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
-        self._crowded = now
+        self._crowded = said | dict.fromkeys(now, at.monotonic_s)
         return crowded
 
     def _require_current_library(self, senses: Senses) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coda_agent.loop import SAY_AGAIN_S
 from coda_agent.report.profile_writer import NEWS_S
 from coda_agent.seats import Seats
 from coda_agent.sharing import SharedGpus
@@ -82,6 +83,29 @@ async def test_whom_a_guaranteed_job_waits_for_is_told_within_seconds(
     to_move.clear()
     await rig.run(int(NEWS_S) + 2)
     assert not any("ownerWaits" in one for one in rig.api.profiles[-1]["status"]["gpus"]), "somebody is stopped for it"
+
+
+async def test_an_owner_that_says_again_and_again_that_it_waits_is_one_event_on_its_guest(
+    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(sharing=True, sharing_socket=tmp_path / "run" / "agent.sock", device_plugins=tmp_path / "plugins")
+    _, guest = victim(rig.node), aggressor(rig.node, "guest", times_peak=0.1)
+    to_move: dict[str, tuple[str, ...]] = {}
+    awaited: set[str] = set()
+    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: to_move))
+    monkeypatch.setattr(SharedGpus, "awaited", property(lambda _shared: frozenset(awaited)))
+    for second in range(60):
+        to_move |= {"GPU-x": (guest.uid,)}
+        awaited |= {"GPU-x"} if second >= 20 else set()
+        await rig.run(1)
+        to_move.clear()
+        await rig.run(1)
+    said = [one["message"].split(":")[0] for one in rig.api.events if one["reason"] == "CrowdedOut"]
+    assert said == ["stands still", "is stopped"]
+    await rig.run(int(SAY_AGAIN_S))
+    to_move |= {"GPU-x": (guest.uid,)}
+    await rig.run(3)
+    assert rig.told("CrowdedOut") == ["guest"] * 3
 
 
 async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(
