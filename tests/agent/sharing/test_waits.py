@@ -9,9 +9,13 @@ from dataclasses import replace
 import pytest
 
 from coda.sharing.config import GIB
-from coda_agent.sharing import SharedGpu
+from coda_agent.gpus import GpuReading, Health
+from coda_agent.gpus.allocations import Grant
+from coda_agent.gpus.devices import Gpu, GpuProcess, Memory
+from coda_agent.gpus.processes import GpuUser
+from coda_agent.sharing import SharedGpu, shared_gpus_from
 from coda_agent.sharing.messages import Message
-from tests.agent.sharing.test_coordinator import GPU, Board, claim, shared, steps
+from tests.agent.sharing.test_coordinator import GPU, Board, claim, pod, shared, steps
 
 SLOT = "0000:1a:00.0"
 MINUTES = 60
@@ -116,6 +120,24 @@ def test_what_a_process_of_no_pod_has_is_not_free() -> None:
     board = board_of(seen(used_gib=60, g=1, o=2), "g1")
     board.seconds(1, library=asks(30), o1=steps(90, GUEST))
     assert told(board) == (("o",), True)
+
+
+@pytest.mark.parametrize(
+    ("memory", "held", "free"),
+    [
+        pytest.param(Memory(total_bytes=80, used_bytes=70), 50, 10, id="of the card: others and the driver have some"),
+        pytest.param(None, 50, 30, id="by process"),
+        pytest.param(Memory(total_bytes=80, used_bytes=70), None, 10, id="only of the card"),
+        pytest.param(None, None, None, id="not known"),
+    ],
+)
+def test_what_is_free_is_what_the_driver_says(memory: Memory | None, held: int | None, free: int | None) -> None:
+    device = Gpu(uuid=GPU, index=0, minor=0, name="", pci_bus_id=SLOT, memory_bytes=80)
+    processes = (GpuProcess(pid=7, memory_bytes=held),)
+    reading = GpuReading(gpu=device, health=Health.READY, memory=memory, processes=processes)
+    held_whole = Grant(namespace="default", pod="a", container="main", device_ids=(("nvidia.com/gpu", GPU),))
+    (found,) = shared_gpus_from([reading], [held_whole], [pod("a")], {GPU: [GpuUser(pid=7, pod_uid="uid-a")]})
+    assert found.free_bytes == free
 
 
 def awaited_s(board: Board, seconds: int, renewed_s: int) -> list[int]:
