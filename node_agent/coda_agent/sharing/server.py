@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import resource
 import select
 import socket
 import struct
@@ -49,6 +50,13 @@ WAIT_S: Final = 0.2
 MOST_FAULTS: Final = 100
 MOST_PER_POD: Final = 64
 MOST_CONNECTIONS: Final = 1024
+FEW_PER_POD: Final = 16
+"""So many a pod may have although all together have too many: else sixteen guests keep a guaranteed job out."""
+
+OPEN_FILES: Final = 8192
+"""Of this process: `MOST_CONNECTIONS`, `FEW_PER_POD` of each of 256 pods, and what else it opens. The soft limit of a
+container may be 1024."""
+
 _PEER_PIDFD: Final = 77
 """SO_PEERPIDFD, from Linux 6.5 on; Python has no name for it."""
 
@@ -121,6 +129,7 @@ class SharingServer:
         except OSError as error:
             listening.close()
             raise InvalidInput(f"{self._path}: no socket can be made there ({error.strerror})") from error
+        _allow_open_files(OPEN_FILES)
         self._socket = listening
         self._loop.add_reader(listening, self._accept)
 
@@ -182,7 +191,8 @@ class SharingServer:
             return None
         allowance.connects -= 1
         of_pod = sum(peer.pod_uid == uid for peer in self.peers)
-        if of_pod >= MOST_PER_POD or len(self.peers) >= MOST_CONNECTIONS or _has_ended(connection):
+        most = MOST_PER_POD if len(self.peers) < MOST_CONNECTIONS else FEW_PER_POD
+        if of_pod >= most or _has_ended(connection):
             return None
         return Peer(connection=connection, pid=pid, pod_uid=uid, allowance=allowance)
 
@@ -263,6 +273,13 @@ class SharingServer:
             self._loop.remove_reader(peer.connection)
         peer.connection.close()
         self._left(peer)
+
+
+def _allow_open_files(most: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _has_ended(connection: socket.socket) -> bool:

@@ -7,9 +7,10 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import socket
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +24,11 @@ from coda_agent.sharing.server import (
     BURST,
     CONNECTS_BURST,
     CONNECTS_PER_S,
+    FEW_PER_POD,
+    MOST_CONNECTIONS,
     MOST_FAULTS,
     MOST_PER_POD,
+    OPEN_FILES,
     RATE_PER_S,
     Peer,
     SharingServer,
@@ -77,6 +81,14 @@ def connect(tmp_path: Path) -> socket.socket:
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     one.connect(str(tmp_path / "run" / "agent.sock"))
     return one
+
+
+@contextlib.contextmanager
+def open_files(most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def turn() -> None:
@@ -235,6 +247,28 @@ async def test_whoever_is_turned_away_costs_no_look_at_its_pod(
     assert len(heard.joined) == joined
 
 
+async def test_a_pod_with_few_connections_is_let_in_however_many_others_have(
+    heard: Heard, server: SharingServer, tmp_path: Path
+) -> None:
+    """Guests that connect and are silent do not keep out the job that asks for its memory."""
+    many = []
+    with open_files(OPEN_FILES):  # of this process, which is both ends
+        for number in range(MOST_CONNECTIONS // MOST_PER_POD + 1):
+            heard.pod = f"guest-{number}"
+            many += [connect(tmp_path) for _ in range(MOST_PER_POD)]
+            await turn()
+        joined = len(heard.joined)
+        assert joined == MOST_CONNECTIONS + FEW_PER_POD
+        heard.pod = "owner"
+        many += [connect(tmp_path) for _ in range(FEW_PER_POD + 1)]
+        await turn()
+        assert [peer.pod_uid for peer in heard.joined[joined:]] == ["owner"] * FEW_PER_POD
+        for one in many:
+            one.close()
+        await turn()
+        assert server.peers == set()
+
+
 async def test_an_order_to_a_process_that_does_not_read_is_lost(server: SharingServer, job: socket.socket) -> None:
     await turn()
     (peer,) = server.peers
@@ -249,6 +283,16 @@ async def test_a_process_that_ended_is_gone(heard: Heard, server: SharingServer,
     job.close()
     await turn()
     assert heard.left == heard.joined
+
+
+async def test_an_agent_that_may_have_few_open_files_raises_that_for_its_connections(tmp_path: Path) -> None:
+    """A container's soft limit may be 1024, which those of sixteen guests use up."""
+    with open_files(1024):
+        server = SharingServer(tmp_path / "s", lambda _: None, joined=print, heard=lambda *_: None, left=print)
+        server.start()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        server.stop()
+        assert soft == (OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard))
 
 
 async def test_the_socket_of_an_earlier_agent_is_replaced(server: SharingServer, tmp_path: Path) -> None:
