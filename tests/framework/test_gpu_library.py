@@ -134,6 +134,7 @@ class Agent:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
         self._listener.listen(0 if crowd_s else 128)
+        self._is_closed = threading.Event()
         self._crowd = self._fill_queue() if crowd_s else []
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -147,7 +148,7 @@ class Agent:
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
-            time.sleep(self._crowd_s)
+            self._is_closed.wait(self._crowd_s)
             for one in self._crowd[:-1]:  # the last one found the queue full
                 self._listener.accept()[0].close()
                 one.close()
@@ -162,7 +163,9 @@ class Agent:
                     self.open_s.append(time.monotonic() - began_s)
 
     def close(self) -> None:
-        self._listener.close()
+        self._is_closed.set()
+        for one in (self._listener, *self._crowd):
+            one.close()
 
 
 @pytest.mark.parametrize(
