@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
@@ -33,6 +33,8 @@ LOSSES: Final = {
     "preemptions": "pre-\nemptions",
 }
 """What each policy's own stops cost, with the titles of their columns: work that was thrown away, and restarts."""
+
+REFUSED: Final = "jobs_refused"
 
 _NARROW: Final = 7  # width of the overview's columns where the terminal is narrow: `±16m42s`
 _NAMES: Final = 31  # where the terminal is narrow, longer names of measures take two lines
@@ -69,6 +71,21 @@ def cell(measure: Measure, interval: Interval | None) -> str:
     return f"{_text(measure, interval.mean)} ±{spread}"
 
 
+def refused_jobs(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for each number of refused jobs, with the policies that have it; none where all jobs ran.
+
+    Waits count jobs that started: a policy that never starts the slow ones would look good."""
+    titles_by_amount: dict[str, list[str]] = {}
+    for title, intervals in zip(comparison.titles, comparison.intervals, strict=True):
+        interval = intervals.get(REFUSED)
+        if interval is not None and interval.mean:
+            titles_by_amount.setdefault(cell(MEASURE_BY_KEY[REFUSED], interval), []).append(title)
+    for amount, titles in titles_by_amount.items():
+        under = "" if len(titles) == len(comparison.titles) else f" under {', '.join(titles)}"
+        jobs = "1 job that never runs" if amount == "1" else f"{amount} jobs that never run"
+        yield f"Refused{under}: {jobs} here and that no measure of waits or completion times counts ({REFUSED})."
+
+
 def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *, all_measures: bool) -> None:
     """Print the comparison: the overview or, where asked for, all measures."""
     comparison = comparison_of(results)
@@ -79,9 +96,12 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
     if all_measures:
         _show_measures(comparison, SECTIONS, console)
     elif len(comparison.titles) == 1 or not _show_policies(comparison, console):
-        _show_measures(comparison, (("", tuple(MEASURE_BY_KEY[key] for key in (*OVERVIEW, *LOSSES))),), console)
+        keys = (*OVERVIEW, *LOSSES, *((REFUSED,) if any(refused_jobs(comparison)) else ()))
+        _show_measures(comparison, (("", tuple(map(MEASURE_BY_KEY.__getitem__, keys))),), console)
     else:
         _show_losses(comparison, console)
+    for sentence in refused_jobs(comparison):
+        console.print(f"\n{sentence}", markup=False, highlight=False)
     if not all_measures:
         console.print(
             f"\n--all-measures shows all {len(MEASURE_BY_KEY)} measures, --out FOLDER writes them to files.",

@@ -86,7 +86,7 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "promised_gpu_s": "GPU seconds that stayed idle, because nodes were kept for a promised job.",
         "promised_most_gpu_s": "The largest amount of this for a single job.",
         "jobs_finished": "Jobs of the measured time that ended.",
-        "jobs_refused": "Jobs that no node of this cluster could ever hold.",
+        "jobs_refused": "Jobs that no node could hold, or that the policy never started. No measure of waits has them.",
         "rows_skipped": "Rows of the trace that cannot be read.",
         "rows_changed": "Rows that were changed to fit this cluster, each as the records say.",
     }

@@ -130,6 +130,21 @@ def test_every_row_is_accounted_for(tmp_path: Path) -> None:
     assert f"refused: {trace}:9: a7 asks 64 GPUs" in result.stderr
 
 
+def test_jobs_that_the_policy_never_runs_are_told(tmp_path: Path) -> None:
+    # All 16 cores belong to the node's GPUs: whoever may not borrow never runs there.
+    trace = trace_file(tmp_path, "c1,u1,v,0,60,0,4,,1,passed,cpu", "g1,u1,v,0,60,1,4,,1,passed,gpu")
+    options = ("--trace", trace, "--cluster", "1x4x16", "--out", tmp_path / "out")
+    result = coda_simulate(*options, "--without", "borrowing")
+    assert result.exit_code == 0, result.stderr
+    said = " ".join(result.stdout.split())
+    assert "Refused: 1 job that never runs here and that no measure of waits" in said
+    assert "jobs refused 1 jobs_refused" in said
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "<p>Refused: 1 job that never runs here" in report
+    assert "efused" not in coda_simulate(*options).stdout
+    assert "<p>Refused" not in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("header", "line", "sentence"),
     [

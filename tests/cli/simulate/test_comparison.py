@@ -84,3 +84,25 @@ def test_one_policy_is_a_list_of_measures_with_their_keys() -> None:
     assert ["measure", "coda", "key in summary.json"] in lines
     assert ["mean wait of GPU jobs", "23h 59m", "gpu_wait_mean_s"] in lines
     assert [f"--all-measures shows all {len(MEASURE_BY_KEY)} measures, --out FOLDER writes them to files."] in lines
+
+
+def test_jobs_that_never_run_are_named_with_their_policies() -> None:
+    lines = shown([result("coda"), result("drf"), result("fgd")], 200).splitlines()
+    ends = "no measure of waits or completion times counts (jobs_refused)"
+    assert f"Refused: 1,000,000 jobs that never run here and that {ends}." in lines
+    some, one, none = result("coda", without=("borrowing",)), result("drf"), result("fgd")
+    for run, refused in ((some, 250), (one, 1), (none, 0)):
+        run.metrics["jobs_refused"] = refused
+    lines = shown([some, one, none], 200).splitlines()
+    assert [line for line in lines if line.startswith("Refused")] == [
+        f"Refused under coda without borrowing: 250 jobs that never run here and that {ends}.",
+        f"Refused under drf: 1 job that never runs here and that {ends}.",
+    ]
+    assert "efused" not in shown([none], 200)
+
+
+def test_seeds_that_refuse_different_numbers_show_the_interval() -> None:
+    runs = [result("coda", seed=1), result("coda", seed=2)]
+    for run, refused in zip(runs, (2, 1), strict=True):
+        run.metrics["jobs_refused"] = refused
+    assert "Refused: 1.5 ±6.4 jobs that never run here" in shown(runs, 120)
