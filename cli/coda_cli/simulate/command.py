@@ -20,6 +20,7 @@ from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.sharing.policies import SHARING_POLICIES
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
+from coda_cli.out_files import make_folder, write_whole
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
@@ -273,7 +274,7 @@ def _study(
         "drain_s": template.drain_s,
     }
     if out is not None:
-        _make_folder(out)
+        make_folder(out, "summary.json")
     return Study(orders=orders, head=head, out=out)
 
 
@@ -290,14 +291,6 @@ def _digest(template: RunOrder) -> str:
 
 def _plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else str(value)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "summary.json").open("ab").close()
-    except OSError as error:
-        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
 
 
 def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Console) -> None:
@@ -353,7 +346,7 @@ def _shown(records: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_whole(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def _written(out: Path, outcomes: Sequence[RunOutcome]) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from coda.errors import InvalidInput
 from coda.sharing.policies import SharingPart
+from coda_cli.out_files import make_folder, write_whole
 from coda_kube.api.installed_version import installed_version
 from coda_sim.sharing.studies import GPU_TRACE, check_sharing, policies_of, run_sharing
 
@@ -43,11 +44,7 @@ def simulate_sharing(
     for policy in policies:
         check_sharing(workload, policy, parts)
     if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "summary.json").open("ab").close()
-        except OSError as error:
-            raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
+        make_folder(out, "summary.json")
     runs: list[dict[str, Any]] = [
         {"policy": policy, "seed": seed, "metrics": run_sharing(workload, policy, parts, seed)}
         for policy in policies
@@ -61,9 +58,8 @@ def simulate_sharing(
         if out is not None:
             head = {"schema": 1, "version": installed_version(), "command": "simulate --sharing", "workload": workload}
             content = {**head, "without": [part.value for part in parts], "runs": runs}
-            (out / "summary.json").write_bytes(
-                orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-            )
+            written = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            write_whole(out / "summary.json", written)
     finally:  # neither a full disk nor a reader of stdout who left takes both
         result.print(table)
 

@@ -1,0 +1,33 @@
+"""The files that `--out` names: checked before anything runs, and there whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coda.errors import InvalidInput
+
+
+def make_folder(out: Path, name: str) -> None:
+    """Make the folder. Raises InvalidInput if the file `name` in it could not be written; leaves no such file behind.
+
+    A run may fail hours later: whoever finds the file must be able to take it for a result."""
+    path = out / name
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write the file; an older one stays as it is until all of the content is on the disk. Raises OSError."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
