@@ -104,7 +104,8 @@ def text(scope: Scope, found: Found) -> str:
             paragraph(
                 "The first and the last row are values, the others differences: of *without* rows from coda as a "
                 "whole, of *only* rows from coda with none of its parts. Pairs have the same seed; ± is half the "
-                "width of the 95 % interval; ≈ marks a difference within noise (the interval holds 0)."
+                "width of the 95 % interval; ≈ marks a difference within noise (the interval holds 0). "
+                "*Without arrays* still puts jobs of four GPUs and more before smaller ones (`decisions/0146`)."
             ),
             *(_one(workload, scope, found) for workload in workloads_of(scope)),
             source_line("make results ONLY=ablations", scope.usual_seeds, scope.version),

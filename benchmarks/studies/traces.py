@@ -129,7 +129,8 @@ def _introduction() -> str:
                 "*Slowdown*: JCT over recorded run time, at least 1, short jobs counted as 10 s. *Stops*: aborted, "
                 "migrated, preempted. *Promised*: GPU-hours kept idle for jobs that waited long. Bold: best of the "
                 "rivals that know no more than coda. *Bound* rows know more. "
-                "The rule: coda is first, or within 3 % or (wait) 30 s."
+                "The rule: coda is first, or within 3 % or (wait) 30 s. It speaks of GPU jobs on the traces of this "
+                "page: `decisions/0146` has traces on which coda loses."
             ),
         )
     )
