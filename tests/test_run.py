@@ -47,7 +47,7 @@ def test_a_green_run_says_what_it_runs_and_the_next_one_how_long_it_took(tmp_pat
     for part in PARTS:
         assert part.title in said[: said.index("ran")]
         assert f"{part.target} ran" in said
-    assert "About 28 min 00 s on two idle cores" in said
+    assert "About 33 min 00 s on two idle cores" in said
     assert said.splitlines()[-1].startswith("==> all checks and tests passed in ")
     _, again = run(tmp_path, QUICK)
     took = json.loads((tmp_path / TIMES).read_text())["seconds_by_part"]
