@@ -133,7 +133,7 @@ def decide_around(
     decision = _as_in(free, decision)
     if _takers(decision):
         return decision
-    book.stands_still_since_s = since_s = now_s if since_s is None else since_s
+    book.stands_still_since_s = since_s = now_s if since_s is None else min(since_s, now_s)  # clocks step back, too
     goes_on_s = since_s + MOMENT_S
     if now_s < goes_on_s:
         return replace(decision, wake_s=goes_on_s if decision.wake_s is None else min(goes_on_s, decision.wake_s))

@@ -10,7 +10,9 @@ from coda.cache import PlannerCache
 from coda.cycle import decide, decide_around
 from coda.cycle.seats.sharers import may_stop
 from coda.model import Decision, Job
-from coda.model.world import VirtualCluster
+from coda.model.job import Wish
+from coda.model.resources import Resources
+from coda.model.world import VirtualCluster, World
 from coda.policy import ArraysConfig, PolicyConfig
 from coda.policy.config import FairShareConfig
 from coda.policy.core_loans import spare_cores
@@ -139,3 +141,35 @@ def test_whoever_fits_elsewhere_starts_while_a_job_waits_for_what_is_free_in_a_m
     assert (start.job, start.nodes) == (waiting.id, ("n2",))
     again = decide_around({"n2": resources(gpus=8)}, now, config, NOW_S + 200.0, cache, book)
     assert (again.starts, again.wake_s) == ((), NOW_S + 205.0)
+    stepped = decide_around({"n2": resources(gpus=8)}, now, config, NOW_S - 3600.0, cache, book)
+    assert (stepped.starts, stepped.wake_s) == ((), NOW_S - 3595.0)  # the clock was put back
+
+
+def waits_for_a_moment(now: World, held_back: dict[str, Resources]) -> Decision:
+    """What is decided once jobs have waited for five seconds for what is held back."""
+    book = PromiseBook()
+    first = decide_around(held_back, now, CODA, NOW_S, book=book)
+    assert (first.starts, first.stops) == ((), ())
+    return decide_around(held_back, now, CODA, NOW_S + 5.0, book=book.copied())
+
+
+def test_of_several_that_wait_for_what_is_free_in_a_moment_none_holds_up_the_others() -> None:
+    """Each would stop another job in its own turn."""
+    nodes = (*(node(f"n{number}") for number in range(1, 7)), node("small", gpus=4))
+    borrowers = [borrowing(running(job(f"held-{number}", gpus=0, cores=40), f"n{number}")) for number in (1, 2, 3)]
+    large = [replace(job(f"large-{n}", gpus=8, cores=30 + n), queued_s=float(n)) for n in range(3)]  # three classes
+    now = world(nodes, [*borrowers, *large, job("small")])
+    held_back = {name: resources(gpus=8) for name in ("n4", "n5", "n6")}
+    plan = waits_for_a_moment(now, held_back)
+    assert (stopped(plan), [start.job for start in plan.starts]) == ([], ["team/small"])
+
+
+def test_a_wish_for_which_another_stops_than_in_a_moment_holds_nobody_up() -> None:
+    """Of 16 cores 4 are free in a moment: then 12 are enough."""
+    wish = Wish(sequence=1, cores=20, since_s=NOW_S, deadline_s=NOW_S + 60.0)
+    tuned = replace(running(job("tuned", gpus=1, cores=4), "n1"), tunable=True, wish=wish)
+    borrowers = [borrowing(running(job(f"of-{cores}", gpus=0, cores=cores), "n1")) for cores in (12, 20)]
+    now = world((node("n1", cores=40), node("n2")), [tuned, *borrowers, job("small", cores=40)])
+    plan = waits_for_a_moment(now, {"n1": resources(cores=4)})
+    assert (stopped(plan), plan.denials, plan.postponed) == ([], (), ("team/tuned",))
+    assert [start.job for start in plan.starts] == ["team/small"]
