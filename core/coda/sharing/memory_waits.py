@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from coda.sharing.config import GIB
-from coda_agent.sharing.units import SharedGpu
 
 REFUSAL_S: Final = 150.0
 """So long a pod's word counts that it waits for memory of a GPU: its library waits for two minutes at most. Our choice:
@@ -28,8 +27,17 @@ FREE_S: Final = 5.0
 Then no guest is to blame: the driver joins free pages, wherever they lie, so that they are never too scattered."""
 
 
+class Card(NamedTuple):
+    """A GPU of a guaranteed job. `owner`: the uid of its pod. `free_bytes`: what nobody has; None: not known."""
+
+    uuid: str
+    owner: str
+    memory_bytes: int
+    free_bytes: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class MemoryRefusal:
     """What one process waits for. `has_bytes`: what its pod surely has of that GPU, contexts included. `is_first`: this
     was measured before the process gave its own cache back, perhaps."""
 
@@ -39,7 +47,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WaitVerdict:
     """`waited_bytes`: what guests are to give back, or leave for. `told`: whether to wait, by process; None: nothing
     yet."""
 
@@ -69,25 +77,25 @@ class Waits:
     """Remembers from round to round."""
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[str | None, str], _Wait] = {}  # by uid and GPU
+        self._waits: dict[tuple[str, str], _Wait] = {}  # by uid and GPU
 
     def forget(self, now_s: float) -> None:
         """Forget those whose pause has ended, or that have not waited for as long."""
         self._waits = {key: wait for key, wait in self._waits.items() if now_s - wait.at_s < PAUSE_S}
 
-    def judge(self, gpu: SharedGpu, refusals: Mapping[Hashable, Refusal], now_s: float, span_s: float) -> Verdict:
+    def judge(self, card: Card, refusals: Mapping[Hashable, MemoryRefusal], now_s: float, span_s: float) -> WaitVerdict:
         """Return what the processes of the guaranteed job are worth, once a round. `span_s`: since the last one."""
         if not refusals:
-            return Verdict()
-        wait = self._waits.setdefault((gpu.guaranteed, gpu.uuid), _Wait(now_s))
+            return WaitVerdict()
+        wait = self._waits.setdefault((card.owner, card.uuid), _Wait(now_s))
         if not wait.goes_on(now_s, span_s):
-            return Verdict(told=dict.fromkeys(refusals, False))
-        fits = {peer: one.has_bytes + one.refused_bytes <= gpu.memory_bytes for peer, one in refusals.items()}
+            return WaitVerdict(told=dict.fromkeys(refusals, False))
+        fits = {peer: one.has_bytes + one.refused_bytes <= card.memory_bytes for peer, one in refusals.items()}
         told = {peer: None if one.is_first else False for peer, one in refusals.items() if not fits[peer]}
         waiting = [peer for peer in refusals if fits[peer]]
         waited_bytes = sum(refusals[peer].refused_bytes for peer in waiting)
-        if gpu.free_bytes is None or gpu.free_bytes < waited_bytes + MARGIN_BYTES:
+        if card.free_bytes is None or card.free_bytes < waited_bytes + MARGIN_BYTES:
             wait.free_since_s = None
-            return Verdict(waited_bytes=waited_bytes, told=told | dict.fromkeys(waiting, True))
+            return WaitVerdict(waited_bytes=waited_bytes, told=told | dict.fromkeys(waiting, True))
         wait.free_since_s = now_s if wait.free_since_s is None else wait.free_since_s
-        return Verdict(told=told | dict.fromkeys(waiting, now_s - wait.free_since_s < FREE_S))
+        return WaitVerdict(told=told | dict.fromkeys(waiting, now_s - wait.free_since_s < FREE_S))

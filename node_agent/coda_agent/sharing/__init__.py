@@ -2,7 +2,7 @@
 
 Off unless `CODA_SHARING` is on. Nothing is decided here: `coda.sharing` does that. Nothing that a process says is
 believed beyond its own pod. Read `messages` (what is said), `members` (what is known of a pod), `units` (who is on
-which GPU), `waiting` (who is believed that it waits for memory), `coordinator` (a round) and `server` (the socket)."""
+which GPU), `coordinator` (a round) and `server` (the socket)."""
 
 from coda_agent.sharing.coordinator import Coordinator, GpuOrder
 from coda_agent.sharing.server import SharingServer

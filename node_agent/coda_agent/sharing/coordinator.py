@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
 from coda.sharing.memory_limits import MemoryControl, MemoryReport, MemoryUse
+from coda.sharing.memory_waits import Card, MemoryRefusal, Waits, WaitVerdict
 from coda.sharing.pace_control import PaceReport, slowdown
 from coda_agent.sharing.members import PEAK_S, Process, Seen, use_of
 from coda_agent.sharing.messages import Message
 from coda_agent.sharing.units import SharedGpu, Unit, units_of
-from coda_agent.sharing.waiting import Refusal, Verdict, Waits
 
 CHUNK_S, CHUNK_SHARE = 0.005, 0.05
 """A neighbour's kernels may delay the guaranteed job by 5 ms, and by 5 % of its mini-batch. Our choice."""
@@ -65,7 +65,7 @@ class Coordinator:
         self._most_seen: dict[tuple[str, str], int] = {}  # bytes by GPU and uid, of opportunistic pods
         self._gpus: dict[str, float] = {}  # of this node, by UUID: when each was last there
         self._waits = Waits()
-        self._verdicts: dict[str, Verdict] = {}  # of this round, by GPU
+        self._verdicts: dict[str, WaitVerdict] = {}  # of this round, by GPU
         self._round_s: float | None = None
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
@@ -146,16 +146,18 @@ class Coordinator:
 
     def _judge(self, gpus: Sequence[SharedGpu], now_s: float, span_s: float) -> None:
         self._waits.forget(now_s)
-        self._verdicts = {
-            gpu.uuid: self._waits.judge(gpu, self._refused(gpu), now_s, span_s) for gpu in gpus if gpu.guaranteed
-        }
+        self._verdicts = {}
+        for gpu in gpus:
+            if gpu.guaranteed is not None:
+                card = Card(gpu.uuid, gpu.guaranteed, gpu.memory_bytes, gpu.free_bytes)
+                self._verdicts[gpu.uuid] = self._waits.judge(card, self._refused(gpu), now_s, span_s)
         for peer in self._peers.values():
             peer.is_looked_at = peer.refusal is not None
 
-    def _refused(self, gpu: SharedGpu) -> Mapping[Hashable, Refusal]:
+    def _refused(self, gpu: SharedGpu) -> Mapping[Hashable, MemoryRefusal]:
         """What processes of the guaranteed job wait for on this GPU, by peer. No other job is waited for."""
         return {
-            peer: Refusal(
+            peer: MemoryRefusal(
                 refused_bytes=known.refusal.refused_bytes,
                 has_bytes=self._has_bytes(gpu, known.refused_at_s if known.is_looked_at else -math.inf),
                 is_first=not known.is_looked_at,

@@ -8,8 +8,8 @@ import pytest
 
 from coda.errors import InvalidInput
 from coda.sharing.config import GIB
+from coda.sharing.memory_waits import REFUSAL_S
 from coda_agent.sharing.messages import Message, message_from
-from coda_agent.sharing.waiting import REFUSAL_S
 from tests.agent.sharing.test_coordinator import GPU, Board, claim, shared, steps
 
 SLOT, OTHER = "0000:1a:00.0", "0000:8b:00.0"
