@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from coda_lab.host.file_lock import is_locked
 from tests import room
+from tests.conftest import ROOM, pytest_runtest_protocol
 from tests.room import ALWAYS, Room
 
 ONE, OTHER = ModuleType("one"), ModuleType("other")
@@ -84,3 +88,17 @@ def test_where_nobody_knows_no_more_than_always_run(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "read_text", absent)
     assert not room.is_idle()
+
+
+def test_a_module_has_its_room_from_its_first_test_to_its_last(crowd: list[Room], tmp_path: Path) -> None:
+    crowd[0].leave()
+    config = SimpleNamespace(stash=pytest.Stash())
+    config.stash[ROOM] = Room(tmp_path)
+    first, second, elsewhere = (SimpleNamespace(config=config, module=module) for module in (ONE, ONE, OTHER))
+    for item, following, is_held in ((first, second, True), (second, elsewhere, False), (elsewhere, None, False)):
+        running = pytest_runtest_protocol(cast(Any, item), cast(Any, following))
+        next(running)
+        assert all(is_locked(tmp_path / str(number)) for number in range(ALWAYS))
+        with contextlib.suppress(StopIteration):
+            next(running)
+        assert all(is_locked(tmp_path / str(number)) for number in range(ALWAYS)) == is_held
