@@ -10,6 +10,7 @@ from math import inf
 from operator import itemgetter
 
 from coda.cache.usage import Usage
+from coda.history.queue_estimates import GittinsIndices
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.policy.arrays import can_stop
@@ -21,8 +22,9 @@ from coda.tenants.fair_share import Takings
 class RunningJobs:
     """The running jobs, in the order of the moments that the rule judges them by."""
 
-    def __init__(self, rule: PreemptionRule, shares: Usage | None) -> None:
+    def __init__(self, rule: PreemptionRule, shares: Usage | None, indices: GittinsIndices) -> None:
         self._rule = rule
+        self._indices = indices
         self._shares = shares
         self._runners: list[tuple[float, str, Job, tuple[str, ...]]] = []
         self._count_by_priority: dict[int, int] = {}
@@ -92,6 +94,9 @@ class RunningJobs:
             return None
         index = bisect_right(self._runners, now_s, key=_moment)
         moment_s = self._runners[index][0] if index < len(self._runners) else inf
+        again_s = self._indices.wake_s
+        if again_s is not None:
+            moment_s = min(moment_s, again_s)
         if moment_s == inf or all(self._rule.reach(job, now_s) is None for job in waiting):
             return None
         return moment_s
@@ -115,7 +120,8 @@ class RunningJobs:
         return None if self.tenants is None else Takings(self.tenants, job, owns=False)
 
     def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
-        """Those whose slice is over and that go after the job, the last that had it first.
+        """Those whose slice is over and that go after the job, the last that had it first. Of equal priority, only
+        those that are less likely to end soon than the job would be (`GittinsIndices`).
 
         But before all others those that hold no more GPUs than the job asks for: a large gang has to wait until as many
         are free at once, and until then some are idle."""
@@ -129,6 +135,8 @@ class RunningJobs:
             if runner.priority > most or not safe.isdisjoint(nodes):
                 continue
             if takings is not None and not takings.may_take(runner):
+                continue
+            if runner.priority == job.priority and not is_overdue and self._indices.spares(runner, job):
                 continue
             if runner.request.gpus * runner.replicas <= gpus:
                 yield runner, nodes

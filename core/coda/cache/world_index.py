@@ -103,7 +103,7 @@ class WorldIndex:
         rule = self.policy.preempts
         self._has_slices = config.has_time_slices
         is_ruled = self._has_slices or not self.policy.has_time_slices
-        self.running = RunningJobs(rule, self.usage) if rule is not None and is_ruled else None
+        self.running = RunningJobs(rule, self.usage, expected.indices) if rule is not None and is_ruled else None
         self.nodes_version = 0  # another one: nodes came, went, or changed
         self.queue = self._empty_queue()
         self.inadmissible = InadmissibleClasses()
@@ -122,7 +122,7 @@ class WorldIndex:
 
     def serves(self, config: PolicyConfig, expected: ExpectedRuns) -> bool:
         """True if it can go on with this configuration and these expectations."""
-        if self._favours_short and self._expected is not expected:
+        if (self._favours_short or self._has_slices) and self._expected is not expected:
             return False
         return self.config is config or self.config == config
 
@@ -298,7 +298,12 @@ class WorldIndex:
         return Queue(limited, self._order(), parties, self.config)
 
     def _order(self) -> Order:
-        order = partial(_by_expected_run, self._expected) if self._favours_short else self.policy.order
+        if not self._favours_short:
+            order = self.policy.order
+        elif self._has_slices:  # who goes first by mistake makes room after its slice
+            order = partial(by_expected_run, self._expected.run_s)
+        else:
+            order = partial(by_expected_run, self._expected.trusted_run_s)
         return partial(by_slices, order) if self._has_slices else order
 
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
@@ -390,7 +395,3 @@ def _are_the_same(gone: list[Node], come: list[Node]) -> bool:
 
 def _scored(scorer: Scorer, mix: Mix, request: Resources, free: Resources, size: Resources) -> tuple[float, ...]:
     return scorer(request, free, size, mix)
-
-
-def _by_expected_run(expected: ExpectedRuns, job: Job) -> SortKey:
-    return by_expected_run(job, expected.run_s(job))

@@ -1,15 +1,23 @@
-"""How long waiting jobs are expected to run, fixed when each is first asked about: its place in the queue follows."""
+"""How long waiting jobs are expected to run, fixed when each is first asked about: its place in the queue follows.
+
+And which of a waiting and a running job should run now, by how long jobs like them ran.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import log2
 from typing import Final, NamedTuple
 
 from coda.history.run_times import RunTimes
 from coda.model.job import Job, JobId
+from coda.model.live_placement import live_placement
 
 LEAST_RUNS: Final = 20
 """Finished jobs that prove something. Our choice."""
+TERM_S: Final = 600.0
+"""How long a Gittins index counts. Our choice: time alone changes what is decided no more often than that."""
+_STEPS: Final = 16  # of ages that have one index, per doubling
 _FEW: Final = 64  # more known jobs than this, and than twice the waiting ones, are looked through
 
 
@@ -21,22 +29,76 @@ class _Kind(NamedTuple):
     gpus: int  # of the whole gang
 
 
+class GittinsIndices:
+    """The Gittins indices of jobs, each as of the term of `TERM_S` in which it was first asked for."""
+
+    def __init__(self, run_times: RunTimes) -> None:
+        self._run_times = run_times
+        self._index_by_kind: dict[tuple[_Kind, int], float] = {}
+        self._term_s = 0.0  # when the present term began
+        self._spared = False  # in the present cycle, somebody was
+
+    def begin(self, now_s: float) -> None:
+        """A cycle begins, perhaps in another term."""
+        self._spared = False
+        term_s = now_s // TERM_S * TERM_S
+        if term_s != self._term_s:
+            self._term_s = term_s
+            self._index_by_kind.clear()
+
+    def spares(self, runner: Job, job: Job) -> bool:
+        """True if the running job is as likely to end soon as the waiting one would be, so it had better run on.
+
+        O(1), and the cost of a Gittins index for each kind of job in each term."""
+        spares = self._index(runner) >= self._index(job)
+        self._spared = self._spared or spares
+        return spares
+
+    @property
+    def wake_s(self) -> float | None:
+        """When somebody who is spared now may not be any more; None: nobody was spared in this cycle."""
+        return self._term_s + TERM_S if self._spared else None
+
+    def _index(self, job: Job) -> float:
+        placement = live_placement(job)
+        began_s = self._term_s if placement is None else placement.committed_s
+        age_s = job.resumed_s + max(0.0, self._term_s - began_s)
+        kind = _kind_of(job)
+        step = round(_STEPS * log2(max(1.0, age_s)))
+        index = self._index_by_kind.get((kind, step))
+        if index is None:
+            index = self._run_times.gittins_index(kind.user, kind.category, kind.gpus, 2.0 ** (step / _STEPS))
+            self._index_by_kind[kind, step] = index
+        return index
+
+
 class ExpectedRuns:
     """The expected run times of waiting jobs, by the mean of those of finished jobs."""
 
     def __init__(self, run_times: RunTimes) -> None:
         self._run_times = run_times
-        self._known: dict[JobId, tuple[_Kind, float]] = {}
+        self._known: dict[JobId, tuple[_Kind, float, float]] = {}  # with the trust in it
+        self.indices = GittinsIndices(run_times)
 
     def run_s(self, job: Job) -> float:
         """Return how long the job is expected to run in all, at most up to its limit; 0 if nobody knows. O(1).
 
         The answer stays until the owner, the category or the GPUs of the job change."""
-        kind = _Kind(job.user, job.category, job.replicas * job.request.gpus)
+        return self._estimate(job)[0]
+
+    def trusted_run_s(self, job: Job) -> float:
+        """As `run_s`, but only as far as such estimates have put finished jobs into their order: 0 if they have not."""
+        run_s, trust = self._estimate(job)
+        return run_s * trust
+
+    def _estimate(self, job: Job) -> tuple[float, float]:
+        kind = _kind_of(job)
         known = self._known.get(job.id)
         if known is None or known[0] != kind:
-            known = self._known[job.id] = (kind, self._run_times.mean_s(kind.user, kind.category, kind.gpus))
-        return known[1] if job.run_limit_s is None else min(known[1], job.run_limit_s)
+            mean_s = self._run_times.mean_s(kind.user, kind.category, kind.gpus)
+            known = self._known[job.id] = (kind, mean_s, self._run_times.skill_of(kind.gpus).trust)
+        _, run_s, trust = known
+        return run_s if job.run_limit_s is None else min(run_s, job.run_limit_s), trust
 
     def proven_run_s(self, job: Job) -> float:
         """As `run_s`, but until `LEAST_RUNS` jobs have finished, only the job's limit says how long it runs. O(1).
@@ -48,3 +110,7 @@ class ExpectedRuns:
         """Forget the jobs that wait no more, once most of the known ones are such. O(1) on the mean."""
         if len(self._known) > 2 * len(waiting) + _FEW:
             self._known = {job: known for job, known in self._known.items() if job in waiting}
+
+
+def _kind_of(job: Job) -> _Kind:
+    return _Kind(job.user, job.category, job.replicas * job.request.gpus)

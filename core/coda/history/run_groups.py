@@ -51,11 +51,19 @@ def run_groups(runs: Iterable[FinishedRun], most_groups: int) -> tuple[RunGroup,
 def learn_groups(run_times: RunTimes, groups: Iterable[RunGroup]) -> None:
     """Count the jobs that the groups stand for, each group as `MOST_JOBS` at most. O(groups).
 
-    The largest groups are learned last, so they are forgotten last."""
-    for group in reversed(list(groups)):
+    The largest groups are learned last, so they are forgotten last. Their parts say how far the order of means is that
+    of single run times: those of groups of fewer jobs than parts would only be compared with themselves."""
+    groups = list(groups)
+    for group in reversed(groups):
         jobs = min(group.jobs, MOST_JOBS) / max(1, len(group.run_s))
         for run_s in group.run_s:
             run_times.count(FinishedRun(group.owner, group.category, group.gpus, run_s), jobs)
+    known = [group for group in groups if len(group.run_s) == PARTS]
+    for turn in range(PARTS):  # in which neighbours are compared that are `turn` + 1 parts apart
+        for number, group in enumerate(known):
+            run_s = group.run_s[(turn + number * (turn + 1)) % PARTS]
+            skill = run_times.skill_of(group.gpus)
+            skill.judge(run_times.mean_s(group.owner, group.category, group.gpus), run_s)
 
 
 def _part_means(times_s: list[float]) -> tuple[float, ...]:

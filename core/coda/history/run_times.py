@@ -24,6 +24,8 @@ _MOST_S: Final = 30 * 86400.0  # that one job counts in a mean, so that it does 
 _LEAST_AGE_S: Final = 60.0  # that a job is taken to have where no group knows better. Our choice
 _STEP: Final = 0.1  # doublings by which a broken estimate widens the later ones
 _MOST_WIDENING: Final = 5.0  # doublings
+_LEAST_RUN_S: Final = 600.0  # that a Gittins index counts at least: nobody is stopped sooner (`preemption_rules`)
+_GONE: Final = 0.01  # a Gittins index looks no further than to where so few go on. Our choice
 _TRIAL_SHARES: Final[tuple[float, ...]] = (
     0.0,
     0.125,
@@ -32,6 +34,12 @@ _TRIAL_SHARES: Final[tuple[float, ...]] = (
 )  # ages at which estimates are tried, as shares of the run time
 
 _Group = tuple[str, str, int]
+
+_COMPARED: Final = 8  # earlier jobs that each finished one is compared with
+_SKILL_JOBS: Final = 400.0  # a skill follows about so many finished jobs
+_PRIOR_JOBS: Final = 10.0  # that are taken to have been compared in vain
+_IN_VAIN: Final = 0.5  # the share of pairs that chance puts in their order
+_SKILLED: Final = 0.65  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0146
 
 
 class FinishedRun(NamedTuple):
@@ -74,6 +82,35 @@ class _Runs:
         self.total_s += jobs * min(run_s, _MOST_S)
 
 
+class OrderSkill:
+    """Whether estimates put jobs into the order of their run times: the share of pairs, the latest count most.
+
+    A pair of equal estimates, or of equal run times, says nothing. Source: Harrell's concordance index."""
+
+    def __init__(self) -> None:
+        self._latest: list[tuple[float, float]] = []  # estimates and run times
+        self._pairs = _PRIOR_JOBS
+        self._in_order = _PRIOR_JOBS * _IN_VAIN
+
+    def judge(self, estimate_s: float, run_s: float) -> None:
+        """Compare a finished job, with the estimate that it had, to each of the latest. O(1)."""
+        pairs = in_order = 0
+        for other_estimate_s, other_run_s in self._latest:
+            if other_estimate_s != estimate_s and other_run_s != run_s:
+                pairs += 1
+                in_order += (other_estimate_s < estimate_s) == (other_run_s < run_s)
+        if pairs:
+            kept, of_each = 1.0 - 1.0 / _SKILL_JOBS, 1.0 / len(self._latest)
+            self._pairs = self._pairs * kept + pairs * of_each
+            self._in_order = self._in_order * kept + in_order * of_each
+        self._latest = [*self._latest[1 - _COMPARED :], (estimate_s, run_s)]
+
+    @property
+    def trust(self) -> float:
+        """How far estimates are to be trusted when jobs are put into order, from 0 (they say nothing) to 1."""
+        return max(0.0, min(1.0, (self._in_order / self._pairs - _IN_VAIN) / (_SKILLED - _IN_VAIN)))
+
+
 class RunTimes:
     """The run times of finished jobs. Questions change nothing; equal histories give equal answers.
 
@@ -85,6 +122,7 @@ class RunTimes:
         self._runs_by_group: dict[_Group, _Runs] = {}
         self._all = _Runs()
         self._widening = 0.0  # doublings
+        self.gpu_skill, self.cpu_skill = OrderSkill(), OrderSkill()  # of `mean_s`, for jobs with GPUs and without
         self.trials = 0
         self.kept = 0  # trials in which the cautious estimate held
 
@@ -92,6 +130,7 @@ class RunTimes:
         """Count a finished job, once its estimate was tried. O(1): one pass over the buckets of four groups."""
         if self._all.ran_on[0]:
             self._try(run, max(1.0, run.run_s))
+            self.skill_of(run.gpus).judge(self.mean_s(run.owner, run.category, run.gpus), run.run_s)
         self.count(run, 1.0)
 
     def count(self, run: FinishedRun, jobs: float) -> None:
@@ -104,6 +143,10 @@ class RunTimes:
             self._runs_by_group[group] = runs  # the latest last
         while len(self._runs_by_group) > _GROUPS:
             del self._runs_by_group[next(iter(self._runs_by_group))]
+
+    def skill_of(self, gpus: int) -> OrderSkill:
+        """Return how well `mean_s` has put jobs with GPUs, or those without, into the order of their run times."""
+        return self.gpu_skill if gpus else self.cpu_skill
 
     @property
     def finished(self) -> float:
@@ -128,16 +171,40 @@ class RunTimes:
 
         An older job is never expected to run shorter. O(log buckets) for each of four groups."""
         first = _bucket(max(1.0, age_s))
-        tables = [self._all.ran_on]
-        for group in _groups(owner, category, gpus):
-            runs = self._runs_by_group.get(group)
-            if runs is not None and runs.ran_on[first]:
-                tables.append(runs.ran_on)
+        tables = self._tables(owner, category, gpus, first)
         expected_s = _quantile(tables, first, 0.5)
         cautious_s = _quantile(tables, first, 1.0 - self._caution) * float(2.0**self._widening)
         if limit_s is not None:
             expected_s, cautious_s = min(expected_s, limit_s), min(cautious_s, limit_s)
         return RunEstimate(expected_s, cautious_s)
+
+    def gittins_index(self, owner: str, category: str, gpus: int, age_s: float) -> float:
+        """Return the best chance, per second of its run, that a job of this age ends: over all times to look ahead.
+
+        Who has the highest goes first where nobody knows more than how long such jobs ran. It falls with age where few
+        jobs are long, and rises where all run alike. O(buckets) for each of four groups. Source: Gittins (1979);
+        Tiresias (NSDI 2019) has it by GPU time, as 2D-Gittins."""
+        since_s = max(1.0, age_s)
+        first = _bucket(since_s)
+        tables = self._tables(owner, category, gpus, first)
+        index, spent_s, going_on = 0.0, 0.0, 1.0
+        for bucket in range(first, _BUCKETS):
+            then = _goes_on(tables, first, bucket)
+            spent_s += (going_on + then) / 2.0 * max(0.0, _BOUNDS[bucket + 1] - since_s)
+            index = max(index, (1.0 - then) / max(_LEAST_RUN_S, spent_s))
+            if then < _GONE:
+                break
+            going_on, since_s = then, _BOUNDS[bucket + 1]
+        return index
+
+    def _tables(self, owner: str, category: str, gpus: int, first: int) -> list[list[float]]:
+        """The run times of the groups that know jobs of this age, widest first."""
+        tables = [self._all.ran_on]
+        for group in _groups(owner, category, gpus):
+            runs = self._runs_by_group.get(group)
+            if runs is not None and runs.ran_on[first]:
+                tables.append(runs.ran_on)
+        return tables
 
     def _try(self, run: FinishedRun, run_s: float) -> None:
         age_s = run_s * _TRIAL_SHARES[self.trials % len(_TRIAL_SHARES)]

@@ -27,13 +27,14 @@ def by_arrival(job: Job) -> SortKey:
     return (-job.priority, not job.returned, job.queued_s, job.id)
 
 
-def by_expected_run(job: Job, run_s: float) -> SortKey:
+def by_expected_run(run_s: Callable[[Job], float], job: Job) -> SortKey:
     """Order by higher priority, then stopped for others, queued longest after a handicap, id.
 
-    The handicap is `OVERTAKEN` times `run_s`, how long the job is expected to run. So only jobs that were queued within
-    that time after a job overtake it, and a job of unknown length keeps its place. Source: our choice; a linear form of
-    the highest response ratio next (Brinch Hansen, 1971), by which nothing has to be sorted again as time passes."""
-    return (-job.priority, not job.returned, job.queued_s + OVERTAKEN * run_s, job.id)
+    The handicap is `OVERTAKEN` times `run_s` of the job, how long it is expected to run. So only jobs that were queued
+    within that time after a job overtake it, and a job of unknown length keeps its place. Source: our choice; a linear
+    form of the highest response ratio next (Brinch Hansen, 1971), by which nothing has to be sorted again as time
+    passes."""
+    return (-job.priority, not job.returned, job.queued_s + OVERTAKEN * run_s(job), job.id)
 
 
 def by_remaining(job: Job) -> SortKey:

@@ -156,6 +156,7 @@ class PromiseBook:
 
     def begin(self, now_s: float) -> None:
         """A cycle begins: count what was kept idle since the last one."""
+        self.expected.indices.begin(now_s)
         for promise in self.promise_by_job.values():
             cost = promise.idle * max(0.0, now_s - promise.as_of_s)
             promise.spent += cost

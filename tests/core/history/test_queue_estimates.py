@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.history import FinishedRun, RunTimes
-from coda.history.queue_estimates import LEAST_RUNS, ExpectedRuns
-from tests.builders import job
+from coda.history.queue_estimates import LEAST_RUNS, TERM_S, ExpectedRuns, GittinsIndices
+from tests.builders import job, running
 
 WAITING = job("a", gpus=8, user="ann")
 
@@ -63,3 +63,38 @@ def test_few_finished_jobs_prove_nothing_but_the_limit_does() -> None:
     assert expected.run_s(WAITING) == 2.0
     run_times.add(FinishedRun("ann", "", 8, 2.0))
     assert expected.proven_run_s(WAITING) == expected.run_s(WAITING)
+
+
+def test_an_expectation_counts_for_the_order_as_far_as_such_were_right_before() -> None:
+    """For GPU jobs by GPU jobs, for CPU jobs by CPU jobs."""
+    run_times = RunTimes()
+    for number in range(400):
+        owner, run_s = (("ann", 6000.0), ("bob", 60.0))[number % 2]
+        run_times.add(FinishedRun(owner, "", 8, run_s + number))
+        run_times.add(FinishedRun(owner, "", 0, 60.0 + 7919.0 * number % 6000.0))
+    expected = ExpectedRuns(run_times)
+    assert expected.trusted_run_s(WAITING) == expected.run_s(WAITING) > 0.0
+    cpu_job = job("b", gpus=0, user="ann")
+    assert expected.trusted_run_s(cpu_job) < 0.2 * expected.run_s(cpu_job)
+
+
+def test_nothing_is_trusted_before_it_was_tried() -> None:
+    assert ExpectedRuns(learned(600.0)).trusted_run_s(WAITING) == 0.0
+
+
+def test_an_index_counts_for_a_term() -> None:
+    """What is learned, and how old jobs grow, changes nothing before the next one."""
+    runner, run_times = running(WAITING, "a"), learned(60_000.0)
+    indices = GittinsIndices(run_times)
+    indices.begin(10 * TERM_S)
+    assert not indices.spares(runner, WAITING)
+    assert indices.wake_s is None
+    for _ in range(50):
+        run_times.add(FinishedRun("ann", "", 8, 7000.0))
+    indices.begin(11 * TERM_S - 1.0)
+    assert not indices.spares(runner, WAITING)
+    indices.begin(11 * TERM_S)
+    assert indices.spares(runner, WAITING)
+    assert indices.wake_s == 12 * TERM_S
+    indices.begin(11 * TERM_S + 1.0)
+    assert indices.wake_s is None

@@ -16,6 +16,10 @@ RUNS = st.lists(
     max_size=80,
 )
 
+OWNERS = {f"user{number}": 60.0 * 30**number for number in range(6)} | {
+    f"other{number}": 60.0 * 30**number for number in range(6)
+}
+
 
 def test_a_group_is_the_means_of_its_parts() -> None:
     runs = [FinishedRun("a", "CV", 8, float(number)) for number in range(90)]
@@ -63,3 +67,17 @@ def test_a_day_of_own_jobs_says_more_than_any_past() -> None:
 @given(RUNS)
 def test_the_order_of_the_runs_does_not_matter(runs: list[FinishedRun]) -> None:
     assert run_groups(runs, 5) == run_groups(reversed(runs), 5)
+
+
+def test_a_planner_that_begins_trusts_estimates_as_far_as_the_groups_differ() -> None:
+    """Not where each owner's jobs run as those of all others do, nor where groups are known by single jobs only."""
+    runs = [FinishedRun(owner, "", 8, run_s * (1 + number)) for number in range(18) for owner, run_s in OWNERS.items()]
+    apart, alike, single = RunTimes(), RunTimes(), RunTimes()
+    learn_groups(apart, run_groups(runs, 100))
+    learn_groups(
+        alike, run_groups([run._replace(run_s=60.0 * (1 + number // 12)) for number, run in enumerate(runs)], 100)
+    )
+    learn_groups(single, run_groups(runs[: 2 * len(OWNERS)], 100))
+    assert apart.gpu_skill.trust == 1.0
+    assert alike.gpu_skill.trust < 0.2
+    assert single.gpu_skill.trust == 0.0

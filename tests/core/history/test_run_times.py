@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.history import FinishedRun, RunTimes
+from coda.history.run_times import OrderSkill
 
 RUN_S = st.floats(1.0, 3e6)
 RUNS = st.lists(
@@ -127,3 +130,50 @@ def test_a_mean_is_between_the_shortest_and_the_longest_run(runs: list[FinishedR
 
 def test_a_job_that_ran_for_years_counts_as_a_month() -> None:
     assert after([FinishedRun("ann", "CV", 1, 1e9)]).mean_s("ann", "CV", 1) <= 30 * 86400.0
+
+
+@given(runs=RUNS, age_s=RUN_S)
+def test_an_index_is_a_chance_per_second(runs: list[FinishedRun], age_s: float) -> None:
+    """Of at least the ten minutes that a job runs at once."""
+    assert 0.0 < after(runs).gittins_index("ann", "CV", 1, age_s) <= 1 / 600.0
+
+
+def test_an_index_rises_with_age_where_all_run_alike_and_falls_where_few_are_long() -> None:
+    alike = after([FinishedRun("ann", "CV", 1, 20_000.0)] * 100)
+    few_are_long = after([FinishedRun("ann", "CV", 1, 3e6 / number**2) for number in range(1, 100)])
+    ages_s = (0.0, 2000.0, 8000.0, 15_000.0)
+    rising = [alike.gittins_index("ann", "CV", 1, age_s) for age_s in ages_s]
+    falling = [few_are_long.gittins_index("ann", "CV", 1, age_s) for age_s in ages_s]
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert rising[-1] > 2 * rising[0]
+    assert falling[0] > 2 * falling[-1]
+
+
+@pytest.mark.parametrize(
+    ("estimates", "trust"),
+    [
+        pytest.param(lambda number: 7919 * number % 1000, 1.0, id="in the order of run times"),
+        pytest.param(lambda number: -(7919 * number % 1000), 0.0, id="in the opposite order"),
+        pytest.param(lambda number: 104_729 * number % 997, 0.0, id="in an order of their own"),
+        pytest.param(lambda _number: 5, 0.0, id="all equal"),
+    ],
+)
+def test_estimates_are_trusted_as_far_as_they_put_jobs_in_order(
+    estimates: Callable[[int], float], trust: float
+) -> None:
+    skill = OrderSkill()
+    assert skill.trust == 0.0
+    for number in range(1500):
+        skill.judge(estimates(number), 7919 * number % 1000)
+    assert skill.trust == pytest.approx(trust, abs=0.15)
+
+
+def test_trust_follows_what_estimates_do_now() -> None:
+    skill = OrderSkill()
+    for number in range(2000):
+        skill.judge(7919 * number % 1000, 7919 * number % 1000)
+    assert skill.trust == 1.0
+    for number in range(2000):
+        skill.judge(-(7919 * number % 1000), 7919 * number % 1000)
+    assert skill.trust == 0.0

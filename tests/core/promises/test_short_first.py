@@ -49,6 +49,18 @@ def test_a_short_job_goes_before_a_long_one_that_came_a_little_earlier(config: P
     assert first_start(arrival, long, short) == long.id
 
 
+def test_where_expectations_were_wrong_jobs_start_as_they_came_unless_they_take_turns() -> None:
+    """A few long jobs of Ann make her mean long. Most of hers are shorter than Bob's."""
+    book = PromiseBook()
+    for number in range(300):
+        book.run_times.add(FinishedRun("ann", "", 1, 9000.0 if number % 10 == 0 else 5.0 + number % 7))
+        book.run_times.add(FinishedRun("bob", "", 1, 60.0 + number % 11))
+    jobs = one_gpu("long", "ann", queued_s=1000.0), one_gpu("short", "bob", queued_s=3000.0)
+    for config, first in zip(POLICIES, jobs, strict=True):
+        (start,) = decide(world((node("a", gpus=1, cores=16),), jobs), config, 5000.0, book=book).starts
+        assert start.job == first.id
+
+
 def test_not_before_one_that_came_much_earlier_nor_one_of_higher_priority() -> None:
     config, short = POLICIES[0], one_gpu("short", "bob", queued_s=4500.0)
     assert first_start(config, one_gpu("long", "ann", queued_s=1000.0), short) == JobId("team/long")

@@ -1,0 +1,100 @@
+"""Who makes room after a slice, by how long jobs like it and like the waiting one have run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coda.cycle import decide
+from coda.history import FinishedRun
+from coda.history.queue_estimates import TERM_S
+from coda.model import Decision, Job, JobId
+from coda.policy import Component
+from coda.promises import PromiseBook
+from tests.builders import node, world
+from tests.core.cycle.test_preemption import CODA, NOW_S, gpu, ran
+from tests.core.play import Play
+
+HOUR_S = 3600.0
+NODES = (node("a", gpus=4, cores=8),)
+ALIKE = [2 * HOUR_S] * 40
+HEAVY_TAILED = [60.0] * 30 + [100 * HOUR_S] * 10
+
+
+def book_of(run_s: list[float], user: str = "", gpus: int = 4) -> PromiseBook:
+    """What a planner knows that has seen jobs run for so long."""
+    return taught(PromiseBook(), run_s, user, gpus)
+
+
+def taught(book: PromiseBook, run_s: list[float], user: str = "", gpus: int = 4) -> PromiseBook:
+    for one_s in run_s:
+        book.run_times.add(FinishedRun(user, "", gpus, one_s))
+    return book
+
+
+def of(user: str, one: Job) -> Job:
+    return replace(one, user=user)
+
+
+def decided(jobs: list[Job], book: PromiseBook, now_s: float = NOW_S) -> Decision:
+    return decide(world(NODES, jobs), CODA, now_s, book=book)
+
+
+def stopped(jobs: list[Job], book: PromiseBook, now_s: float = NOW_S) -> list[str]:
+    return [stop.job for stop in decided(jobs, book, now_s).stops]
+
+
+def test_where_jobs_run_alike_who_is_nearly_done_is_not_stopped() -> None:
+    nearly_done = ran(gpu("old", 4), "a", for_s=1.7 * HOUR_S)
+    assert stopped([nearly_done, gpu("new", 4)], book_of(ALIKE)) == []
+    assert stopped([nearly_done, gpu("new", 4)], book_of(HEAVY_TAILED)) == [nearly_done.id]
+
+
+def test_a_planner_that_knows_nothing_stops_whoever_had_its_slice() -> None:
+    old = ran(gpu("old", 4), "a", for_s=1.7 * HOUR_S)
+    assert stopped([old, gpu("new", 4)], PromiseBook()) == [old.id]
+
+
+def test_what_earlier_attempts_ran_counts() -> None:
+    """Half of the jobs run for an hour: one that ran longer in all is one of the others."""
+    book = book_of([HOUR_S, 100 * HOUR_S] * 20)
+    assert stopped([ran(gpu("old", 4), "a", for_s=0.3 * HOUR_S), gpu("new", 4)], book) == []
+    old = ran(gpu("old", 4, served_s=1.4 * HOUR_S), "a", for_s=0.3 * HOUR_S)
+    assert stopped([old, gpu("new", 4)], book) == [old.id]
+
+
+def test_a_higher_priority_stops_it_all_the_same() -> None:
+    nearly_done = ran(gpu("old", 4), "a", for_s=1.7 * HOUR_S)
+    assert stopped([nearly_done, replace(gpu("new", 4), priority=1)], book_of(ALIKE)) == [nearly_done.id]
+
+
+def test_who_runs_on_for_longer_than_the_others_is_looked_at_again() -> None:
+    """Nothing but time passes: the decision says when, and the job goes when it is clearly no job like the others."""
+    jobs, book = [ran(gpu("old", 4), "a", for_s=1.9 * HOUR_S), gpu("new", 4)], book_of(ALIKE)
+    now_s, decision = NOW_S, decided(jobs, book)
+    assert not decision.stops
+    while not decision.stops:
+        assert decision.wake_s is not None
+        assert now_s < decision.wake_s <= now_s + TERM_S
+        assert not decided(jobs, book, (now_s + decision.wake_s) / 2).stops
+        now_s, decision = decision.wake_s, decided(jobs, book, decision.wake_s)
+        assert now_s < NOW_S + 6 * HOUR_S
+    assert now_s > NOW_S + 0.1 * HOUR_S
+
+
+def test_what_is_freed_goes_to_the_job_that_others_stopped_for() -> None:
+    """A job that is tried before it, but may stop nobody, does not take it."""
+    play = Play(replace(CODA, without=frozenset({Component.SHORT_FIRST})), NODES)
+    taught(play.book, [50 * HOUR_S] * 40, "slow")
+    taught(play.book, [60.0] * 40, "quick")
+    taught(play.book, [3 * HOUR_S] * 40, "usual")
+    play.submit(of("usual", gpu("running", 4)))
+    play.settle()
+    play.now_s = 2 * HOUR_S
+    play.submit(of("slow", gpu("first", 4)))
+    assert not play.decide().stops
+    play.now_s += 1.0
+    play.submit(of("quick", gpu("second", 4)))
+    assert [(stop.job, stop.by) for stop in play.decide().stops] == [("team/running", "team/second")]
+    assert play.running() == []
+    play.decide()
+    assert play.running() == [JobId("team/second")]
