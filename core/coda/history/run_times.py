@@ -10,7 +10,7 @@ Source: ours. The groups follow Helios (Hu et al., SC 2021): the owner's earlier
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import inf
+from math import inf, sqrt
 from typing import Final, NamedTuple
 
 BUCKETS_PER_DOUBLING: Final = 4
@@ -39,7 +39,8 @@ _COMPARED: Final = 8  # earlier jobs that each finished one is compared with
 _SKILL_JOBS: Final = 400.0  # a skill follows about so many finished jobs
 _PRIOR_JOBS: Final = 10.0  # that are taken to have been compared in vain
 _IN_VAIN: Final = 0.5  # the share of pairs that chance puts in their order
-_SKILLED: Final = 0.65  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0146
+_SKILLED: Final = 0.57  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0146
+_DOUBTED: Final = 1.5  # standard errors by which a share may be chance. Our choice, there too
 
 
 class FinishedRun(NamedTuple):
@@ -107,8 +108,11 @@ class OrderSkill:
 
     @property
     def trust(self) -> float:
-        """How far estimates are to be trusted when jobs are put into order, from 0 (they say nothing) to 1."""
-        return max(0.0, min(1.0, (self._in_order / self._pairs - _IN_VAIN) / (_SKILLED - _IN_VAIN)))
+        """How far estimates are to be trusted when jobs are put into order, from 0 (they say nothing) to 1.
+
+        A share that few jobs show may be chance: it counts less by `_DOUBTED` standard errors."""
+        share = self._in_order / self._pairs - _DOUBTED * 0.5 / sqrt(self._pairs)
+        return max(0.0, min(1.0, (share - _IN_VAIN) / (_SKILLED - _IN_VAIN)))
 
 
 class RunTimes:
