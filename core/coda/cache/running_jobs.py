@@ -32,18 +32,20 @@ class RunningJobs:
         self.tenants: TenantLedger | None = None  # tenants that hold no more than their own are protected
         self._gpus_by_node: dict[str, int] | None = None  # of the first `_counted` runners; None: count again
         self._counted = 0
+        self._lowest_of: tuple[int, float] | None = None  # how many runners, and the term; None: look again
+        self._lowest_by_priority: dict[int, float] = {}
 
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a rank on each of these nodes."""
         if _can_stop(job):
-            self._gpus_by_node = None
+            self._gpus_by_node = self._lowest_of = None
             insort(self._runners, (self._rule.judged_at_s(job), job.id, job, nodes), key=_standing)
             self._count_by_priority[job.priority] = self._count_by_priority.get(job.priority, 0) + 1
 
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job no longer holds a rank on each of these nodes."""
         if _can_stop(job):
-            self._gpus_by_node = None
+            self._gpus_by_node = self._lowest_of = None
             del self._runners[bisect_left(self._runners, (self._rule.judged_at_s(job), job.id), key=_standing)]
             self._count_by_priority[job.priority] -= 1
             if not self._count_by_priority[job.priority]:
@@ -58,7 +60,9 @@ class RunningJobs:
         """Return the jobs in reach as they are chosen from: where the rule says so, by the work they lose.
 
         Those that hold more GPUs than the job asks for still go last."""
-        runners = self.in_reach(job, now_s, is_overdue=is_overdue)
+        runners = list(self.in_reach(job, now_s, is_overdue=is_overdue))
+        if self._rule.heeds_priority and not is_overdue:
+            self._indices.lower_bar(job)
         if not self._rule.spares_work:
             return runners
         gpus = job.request.gpus * job.replicas
@@ -83,8 +87,9 @@ class RunningJobs:
         return not self._runners
 
     def may_stop_for(self, job: Job, now_s: float) -> bool:
-        """False if no running job may be stopped for the job."""
-        return bool(self._runners) and next(self.in_reach(job, now_s), None) is not None
+        """False if no running job may be stopped for the job, whatever the indices say: it must be tried, since its bar
+        holds for those after it."""
+        return bool(self._runners) and next(self.in_reach(job, now_s, by_index=False), None) is not None
 
     def wake_s(self, waiting: Iterable[Job], now_s: float) -> float | None:
         """Return the next moment at which time alone lets one of these stop a running job; None for never.
@@ -97,14 +102,19 @@ class RunningJobs:
         again_s = self._indices.wake_s
         if again_s is not None:
             moment_s = min(moment_s, again_s)
-        if moment_s == inf or all(self._rule.reach(job, now_s) is None for job in waiting):
+        least = min(self._count_by_priority, default=inf) if self._rule.heeds_priority else inf
+        if moment_s == inf or all(job.priority <= least and self._rule.reach(job, now_s) is None for job in waiting):
             return None
         return moment_s
 
-    def in_reach(self, job: Job, now_s: float, *, is_overdue: bool = False) -> Iterator[tuple[Job, tuple[str, ...]]]:
-        """Yield the jobs that the rule lets stop for this one, with their nodes, in the order it takes them."""
+    def in_reach(
+        self, job: Job, now_s: float, *, is_overdue: bool = False, by_index: bool = True
+    ) -> Iterator[tuple[Job, tuple[str, ...]]]:
+        """Yield the jobs that the rule lets stop for this one, with their nodes, in the order it takes them.
+
+        `by_index`: without those that are spared because they are likely to end soon (`GittinsIndices`)."""
         if self._rule.heeds_priority:
-            yield from self._of_lower_rank(job, now_s, is_overdue=is_overdue)
+            yield from self._of_lower_rank(job, now_s, is_overdue=is_overdue, by_index=by_index)
             return
         span = self._rule.reach(job, now_s)
         if span is None or (self._rule.of_borrowers and not self._is_within_quota(job)):
@@ -119,16 +129,24 @@ class RunningJobs:
         """Return what protects tenants from stops for this job; None if nothing does."""
         return None if self.tenants is None else Takings(self.tenants, job, owns=False)
 
-    def _of_lower_rank(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterator[tuple[Job, tuple[str, ...]]]:
+    def _of_lower_rank(
+        self, job: Job, now_s: float, *, is_overdue: bool, by_index: bool
+    ) -> Iterator[tuple[Job, tuple[str, ...]]]:
         """Those whose slice is over and that go after the job, the last that had it first. Of equal priority, only
-        those that are less likely to end soon than the job would be (`GittinsIndices`).
+        those below the job's bar (`GittinsIndices`), unless it is overdue.
 
         But before all others those that hold no more GPUs than the job asks for: a large gang has to wait until as many
         are free at once, and until then some are idle."""
         goes_first = is_overdue or self._rule.reach(job, now_s) is not None
         most = job.priority if goes_first else job.priority - 1
-        if not job.request.gpus or most < min(self._count_by_priority, default=inf):
+        least = min(self._count_by_priority, default=inf)
+        if not job.request.gpus or most < least:
             return
+        indices, bar = self._indices, inf
+        if by_index and not is_overdue and most == job.priority:
+            bar = indices.bar_of(job)
+            if least == most and indices.spares(self._lowest_index(most, now_s), bar):
+                return
         safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
         takings, larger = self.takings(job), list[tuple[Job, tuple[str, ...]]]()
         for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
@@ -136,13 +154,28 @@ class RunningJobs:
                 continue
             if takings is not None and not takings.may_take(runner):
                 continue
-            if runner.priority == job.priority and not is_overdue and self._indices.spares(runner, job):
+            if bar < inf and runner.priority == most and indices.spares(indices.index_of(runner), bar):
                 continue
             if runner.request.gpus * runner.replicas <= gpus:
                 yield runner, nodes
             else:
                 larger.append((runner, nodes))
         yield from larger
+
+    def _lowest_index(self, priority: int, now_s: float) -> float:
+        """Return the lowest index of the jobs of this priority whose moment has come. O(these jobs) when they changed,
+        and once in each term."""
+        beyond = bisect_right(self._runners, now_s, key=_moment)
+        state = (beyond, self._indices.term_s)
+        if self._lowest_of != state:
+            self._lowest_of = state
+            self._lowest_by_priority.clear()
+        lowest = self._lowest_by_priority.get(priority)
+        if lowest is None:
+            ready = [runner for _, _, runner, _ in self._runners[:beyond] if runner.priority == priority]
+            lowest = min(map(self._indices.index_of, ready), default=inf)
+            self._lowest_by_priority[priority] = lowest
+        return lowest
 
     def _is_within_quota(self, job: Job) -> bool:
         return self._shares is not None and self._shares.is_within_quota(job)

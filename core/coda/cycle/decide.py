@@ -83,8 +83,7 @@ def decide(
         this.start_in_between(kept, hold, book)
         hold.count_idle()
     this.release_delayed()
-    if this.stops and (index.tenants is not None or config.has_time_slices):
-        # What stops changes the shares, so that another would be tried first; or one is that may not stop who stops.
+    if this.stops and index.tenants is not None:  # what stops changes the shares, so that another would be tried first
         book.fair_shares.note(this.stops[0].by, (), now_s)
 
     # 5. Explain why the rest waits.

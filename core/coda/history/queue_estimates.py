@@ -6,7 +6,7 @@ And which of a waiting and a running job should run now, by how long jobs like t
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import log2
+from math import inf, log2
 from typing import Final, NamedTuple
 
 from coda.history.run_times import RunTimes
@@ -35,34 +35,55 @@ class GittinsIndices:
     def __init__(self, run_times: RunTimes) -> None:
         self._run_times = run_times
         self._index_by_kind: dict[tuple[_Kind, int], float] = {}
-        self._term_s = 0.0  # when the present term began
+        self._index_by_run: dict[tuple[JobId, str, int], float] = {}  # of running jobs, by their attempts
+        self._bar_by_priority: dict[int, float] = {}  # the lowest index of those that were tried in this cycle
+        self.term_s = 0.0  # when the present term began
         self._spared = False  # in the present cycle, somebody was
 
     def begin(self, now_s: float) -> None:
         """A cycle begins, perhaps in another term."""
         self._spared = False
+        self._bar_by_priority.clear()
         term_s = now_s // TERM_S * TERM_S
-        if term_s != self._term_s:
-            self._term_s = term_s
+        if term_s != self.term_s:
+            self.term_s = term_s
             self._index_by_kind.clear()
+            self._index_by_run.clear()
 
-    def spares(self, runner: Job, job: Job) -> bool:
-        """True if the running job is as likely to end soon as the waiting one would be, so it had better run on.
+    def bar_of(self, job: Job) -> float:
+        """Return below which index running jobs of the waiting job's priority may stop for it: its own, or that of one
+        that was tried before it in this cycle. O(1), and a Gittins index for each kind and age in each term.
 
-        O(1), and the cost of a Gittins index for each kind of job in each term."""
-        spares = self._index(runner) >= self._index(job)
-        self._spared = self._spared or spares
-        return spares
+        So who stops for it would stop for the others, too, and nobody takes what was freed for somebody else."""
+        return min(self._index(job, job.resumed_s), self._bar_by_priority.get(job.priority, inf))
+
+    def lower_bar(self, job: Job) -> None:
+        """The job is tried: its bar holds for those after it."""
+        self._bar_by_priority[job.priority] = self.bar_of(job)
+
+    def index_of(self, runner: Job) -> float:
+        """Return the index of a running job. Costs as `bar_of`."""
+        key = (runner.id, runner.uid, runner.attempt)
+        index = self._index_by_run.get(key)
+        if index is None:
+            placement = live_placement(runner)
+            ran_s = 0.0 if placement is None else max(0.0, self.term_s - placement.committed_s)
+            index = self._index_by_run[key] = self._index(runner, runner.resumed_s + ran_s)
+        return index
+
+    def spares(self, index: float, bar: float) -> bool:
+        """True if who has this index runs on: it is as likely to end soon as the bar says."""
+        if index < bar:
+            return False
+        self._spared = True
+        return True
 
     @property
     def wake_s(self) -> float | None:
         """When somebody who is spared now may not be any more; None: nobody was spared in this cycle."""
-        return self._term_s + TERM_S if self._spared else None
+        return self.term_s + TERM_S if self._spared else None
 
-    def _index(self, job: Job) -> float:
-        placement = live_placement(job)
-        began_s = self._term_s if placement is None else placement.committed_s
-        age_s = job.resumed_s + max(0.0, self._term_s - began_s)
+    def _index(self, job: Job, age_s: float) -> float:
         kind = _kind_of(job)
         step = round(_STEPS * log2(max(1.0, age_s)))
         index = self._index_by_kind.get((kind, step))

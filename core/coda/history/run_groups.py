@@ -19,6 +19,9 @@ PARTS: Final = 9
 MOST_JOBS: Final = 50.0
 """Jobs that a group is learned as, at most. Our choice: a day's own jobs soon say more than the past."""
 
+_MIX: Final = 7919  # it makes neighbours of parts that have nothing to do with each other
+_MIXED: Final = 1009
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGroup:
@@ -52,18 +55,19 @@ def learn_groups(run_times: RunTimes, groups: Iterable[RunGroup]) -> None:
     """Count the jobs that the groups stand for, each group as `MOST_JOBS` at most. O(groups).
 
     The largest groups are learned last, so they are forgotten last. Their parts say how far the order of means is that
-    of single run times: those of groups of fewer jobs than parts would only be compared with themselves."""
+    of single run times: each is tried with the mean of the others of its group, beside parts of other groups. A group
+    of fewer jobs than parts says nothing of that."""
     groups = list(groups)
     for group in reversed(groups):
         jobs = min(group.jobs, MOST_JOBS) / max(1, len(group.run_s))
         for run_s in group.run_s:
             run_times.count(FinishedRun(group.owner, group.category, group.gpus, run_s), jobs)
     known = [group for group in groups if len(group.run_s) == PARTS]
-    for turn in range(PARTS):  # in which neighbours are compared that are `turn` + 1 parts apart
+    for turn in range(PARTS):
         for number, group in enumerate(known):
-            run_s = group.run_s[(turn + number * (turn + 1)) % PARTS]
-            skill = run_times.skill_of(group.gpus)
-            skill.judge(run_times.mean_s(group.owner, group.category, group.gpus), run_s)
+            run_s = group.run_s[(number + 1) * (turn + 1) * _MIX % _MIXED % PARTS]
+            others_s = (sum(group.run_s) - run_s) / (PARTS - 1)
+            run_times.skill_of(group.gpus).judge(FinishedRun(group.owner, group.category, group.gpus, run_s), others_s)
 
 
 def _part_means(times_s: list[float]) -> tuple[float, ...]:

@@ -35,11 +35,11 @@ _TRIAL_SHARES: Final[tuple[float, ...]] = (
 
 _Group = tuple[str, str, int]
 
-_COMPARED: Final = 8  # earlier jobs that each finished one is compared with
+_COMPARED: Final = 8  # kinds whose latest jobs each finished one is compared with
 _SKILL_JOBS: Final = 400.0  # a skill follows about so many finished jobs
 _PRIOR_JOBS: Final = 10.0  # that are taken to have been compared in vain
 _IN_VAIN: Final = 0.5  # the share of pairs that chance puts in their order
-_SKILLED: Final = 0.57  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0146
+_SKILLED: Final = 0.57  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0147
 _DOUBTED: Final = 1.5  # standard errors by which a share may be chance. Our choice, there too
 
 
@@ -86,25 +86,30 @@ class _Runs:
 class OrderSkill:
     """Whether estimates put jobs into the order of their run times: the share of pairs, the latest count most.
 
-    A pair of equal estimates, or of equal run times, says nothing. Source: Harrell's concordance index."""
+    Two jobs of one kind are no pair: nobody has to put them in order. Nor are two of equal estimates or run times.
+    Source: Harrell's concordance index."""
 
     def __init__(self) -> None:
-        self._latest: list[tuple[float, float]] = []  # estimates and run times
+        self._latest: dict[_Group, tuple[float, float]] = {}  # by kind, the latest last: estimate and run time
         self._pairs = _PRIOR_JOBS
         self._in_order = _PRIOR_JOBS * _IN_VAIN
 
-    def judge(self, estimate_s: float, run_s: float) -> None:
-        """Compare a finished job, with the estimate that it had, to each of the latest. O(1)."""
+    def judge(self, run: FinishedRun, estimate_s: float) -> None:
+        """Compare a finished job, with what was estimated when it ended, to the latest of other kinds. O(1)."""
+        kind, run_s, latest = (run.owner, run.category, run.gpus), run.run_s, self._latest
+        latest.pop(kind, None)
         pairs = in_order = 0
-        for other_estimate_s, other_run_s in self._latest:
+        for other_estimate_s, other_run_s in latest.values():
             if other_estimate_s != estimate_s and other_run_s != run_s:
                 pairs += 1
                 in_order += (other_estimate_s < estimate_s) == (other_run_s < run_s)
         if pairs:
-            kept, of_each = 1.0 - 1.0 / _SKILL_JOBS, 1.0 / len(self._latest)
+            kept, of_each = 1.0 - 1.0 / _SKILL_JOBS, 1.0 / len(latest)
             self._pairs = self._pairs * kept + pairs * of_each
             self._in_order = self._in_order * kept + in_order * of_each
-        self._latest = [*self._latest[1 - _COMPARED :], (estimate_s, run_s)]
+        latest[kind] = (estimate_s, run_s)
+        if len(latest) > _COMPARED:
+            del latest[next(iter(latest))]
 
     @property
     def trust(self) -> float:
@@ -134,7 +139,7 @@ class RunTimes:
         """Count a finished job, once its estimate was tried. O(1): one pass over the buckets of four groups."""
         if self._all.ran_on[0]:
             self._try(run, max(1.0, run.run_s))
-            self.skill_of(run.gpus).judge(self.mean_s(run.owner, run.category, run.gpus), run.run_s)
+            self.skill_of(run.gpus).judge(run, self.mean_s(run.owner, run.category, run.gpus))
         self.count(run, 1.0)
 
     def count(self, run: FinishedRun, jobs: float) -> None:

@@ -40,7 +40,9 @@ class FairShareMemory:
         """Return the waiting jobs for which gangs stopped, the earliest first; forget all others."""
         if self._claimed_s:
             self._claimed_s = {
-                job: since_s for job, since_s in self._claimed_s.items() if job in waiting and now_s - since_s < CLAIM_S
+                job: min(since_s, now_s)  # clocks step back, too
+                for job, since_s in self._claimed_s.items()
+                if job in waiting and now_s - since_s < CLAIM_S
             }
         return list(self._claimed_s)
 

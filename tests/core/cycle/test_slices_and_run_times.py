@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from coda.cycle import decide
 from coda.history import FinishedRun
 from coda.history.queue_estimates import TERM_S
@@ -56,10 +58,10 @@ def test_a_planner_that_knows_nothing_stops_whoever_had_its_slice() -> None:
 
 def test_what_earlier_attempts_ran_counts() -> None:
     """Half of the jobs run for an hour: one that ran longer in all is one of the others."""
-    book = book_of([HOUR_S, 100 * HOUR_S] * 20)
-    assert stopped([ran(gpu("old", 4), "a", for_s=0.3 * HOUR_S), gpu("new", 4)], book) == []
+    run_s = [HOUR_S, 100 * HOUR_S] * 20
+    assert stopped([ran(gpu("old", 4), "a", for_s=0.3 * HOUR_S), gpu("new", 4)], book_of(run_s)) == []
     old = ran(gpu("old", 4, served_s=1.4 * HOUR_S), "a", for_s=0.3 * HOUR_S)
-    assert stopped([old, gpu("new", 4)], book) == [old.id]
+    assert stopped([old, gpu("new", 4)], book_of(run_s)) == [old.id]
 
 
 def test_a_higher_priority_stops_it_all_the_same() -> None:
@@ -81,9 +83,10 @@ def test_who_runs_on_for_longer_than_the_others_is_looked_at_again() -> None:
     assert now_s > NOW_S + 0.1 * HOUR_S
 
 
-def test_what_is_freed_goes_to_the_job_that_others_stopped_for() -> None:
-    """A job that is tried before it, but may stop nobody, does not take it."""
-    play = Play(replace(CODA, without=frozenset({Component.SHORT_FIRST})), NODES)
+@pytest.mark.parametrize("tried_first", ["slow", "quick"])
+def test_nobody_takes_what_was_freed_for_somebody_else(tried_first: str) -> None:
+    """Who is spared for the job that is tried first is spared for those after it, which could not start there."""
+    play = Play(CODA if tried_first == "quick" else replace(CODA, without=frozenset({Component.SHORT_FIRST})), NODES)
     taught(play.book, [50 * HOUR_S] * 40, "slow")
     taught(play.book, [60.0] * 40, "quick")
     taught(play.book, [3 * HOUR_S] * 40, "usual")
@@ -94,7 +97,17 @@ def test_what_is_freed_goes_to_the_job_that_others_stopped_for() -> None:
     assert not play.decide().stops
     play.now_s += 1.0
     play.submit(of("quick", gpu("second", 4)))
-    assert [(stop.job, stop.by) for stop in play.decide().stops] == [("team/running", "team/second")]
-    assert play.running() == []
+    stops = [(stop.job, stop.by) for stop in play.decide().stops]
+    assert stops == ([("team/running", "team/second")] if tried_first == "quick" else [])
     play.decide()
-    assert play.running() == [JobId("team/second")]
+    assert play.running() == [JobId("team/second" if tried_first == "quick" else "team/running")]
+
+
+def test_an_urgent_job_that_cannot_make_room_itself_still_waits_for_a_slice_no_longer_than_it_lasts() -> None:
+    """It stops jobs of lower priority, so the decision says when the next one has had its slice."""
+    young = ran(gpu("young", 4), "a", for_s=300.0)
+    urgent = replace(gpu("urgent", 4), priority=1, resumable=False)
+    decision = decided([young, urgent], PromiseBook())
+    assert not decision.stops
+    assert decision.wake_s == NOW_S + 600.0
+    assert stopped([young, urgent], PromiseBook(), decision.wake_s) == [young.id]

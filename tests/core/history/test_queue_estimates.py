@@ -86,15 +86,33 @@ def test_an_index_counts_for_a_term() -> None:
     """What is learned, and how old jobs grow, changes nothing before the next one."""
     runner, run_times = running(WAITING, "a"), learned(60_000.0)
     indices = GittinsIndices(run_times)
+
+    def spares() -> bool:
+        return indices.spares(indices.index_of(runner), indices.bar_of(WAITING))
+
     indices.begin(10 * TERM_S)
-    assert not indices.spares(runner, WAITING)
+    assert not spares()
     assert indices.wake_s is None
     for _ in range(50):
         run_times.add(FinishedRun("ann", "", 8, 7000.0))
     indices.begin(11 * TERM_S - 1.0)
-    assert not indices.spares(runner, WAITING)
+    assert not spares()
     indices.begin(11 * TERM_S)
-    assert indices.spares(runner, WAITING)
+    assert spares()
     assert indices.wake_s == 12 * TERM_S
     indices.begin(11 * TERM_S + 1.0)
     assert indices.wake_s is None
+
+
+def test_the_bar_of_who_is_tried_first_holds_for_those_of_its_priority_until_the_cycle_ends() -> None:
+    run_times = learned(60_000.0)
+    for _ in range(50):
+        run_times.add(FinishedRun("bob", "", 8, 60.0))
+    indices, quick, urgent = GittinsIndices(run_times), job("b", gpus=8, user="bob"), job("c", user="bob", priority=1)
+    indices.begin(0.0)
+    own = indices.bar_of(quick)
+    indices.lower_bar(WAITING)
+    assert indices.bar_of(quick) == indices.bar_of(WAITING) < own
+    assert indices.bar_of(urgent) > indices.bar_of(WAITING)
+    indices.begin(1.0)
+    assert indices.bar_of(quick) == own

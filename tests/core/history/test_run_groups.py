@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from statistics import fmean
 
 import pytest
@@ -81,3 +82,12 @@ def test_a_planner_that_begins_trusts_estimates_as_far_as_the_groups_differ() ->
     assert apart.gpu_skill.trust == 1.0
     assert alike.gpu_skill.trust < 0.2
     assert single.gpu_skill.trust == 0.0
+
+
+@pytest.mark.parametrize("jobs", [9, 12, 20, 50, 200])
+def test_groups_that_differ_by_chance_alone_are_not_trusted(jobs: int) -> None:
+    draw = Random(jobs)
+    runs = [FinishedRun(f"u{number % 100}", "", 1, draw.lognormvariate(7.0, 2.0)) for number in range(100 * jobs)]
+    told = RunTimes()
+    learn_groups(told, run_groups(runs, 1000))
+    assert told.gpu_skill.trust < 0.3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -165,15 +166,41 @@ def test_estimates_are_trusted_as_far_as_they_put_jobs_in_order(
     skill = OrderSkill()
     assert skill.trust == 0.0
     for number in range(1500):
-        skill.judge(estimates(number), 7919 * number % 1000)
+        skill.judge(of_a_kind(number, 7919 * number % 1000), estimates(number))
     assert skill.trust == pytest.approx(trust, abs=0.15)
 
 
 def test_trust_follows_what_estimates_do_now() -> None:
     skill = OrderSkill()
     for number in range(2000):
-        skill.judge(7919 * number % 1000, 7919 * number % 1000)
+        skill.judge(of_a_kind(number, 7919 * number % 1000), 7919 * number % 1000)
     assert skill.trust == 1.0
     for number in range(2000):
-        skill.judge(-(7919 * number % 1000), 7919 * number % 1000)
+        skill.judge(of_a_kind(number, 7919 * number % 1000), -(7919 * number % 1000))
     assert skill.trust == 0.0
+
+
+def of_a_kind(number: int, run_s: float) -> FinishedRun:
+    return FinishedRun(f"user{number % 12}", "", 1, run_s)
+
+
+@pytest.mark.parametrize("in_a_row", [1, 5, 20, 50])
+def test_good_estimates_are_trusted_however_many_jobs_of_a_user_end_in_a_row(in_a_row: int) -> None:
+    """The estimates of one user differ by what ended last, and say nothing of the order of its own jobs."""
+    draw = Random(1)
+    run_times = RunTimes()
+    for number in range(6000):
+        user = number // in_a_row % 6
+        run_times.add(FinishedRun(f"user{user}", "", 1, 60.0 * 4**user * draw.lognormvariate(0.0, 0.7)))
+    assert run_times.gpu_skill.trust == 1.0
+
+
+@pytest.mark.parametrize("users", [1, 8, 100])
+def test_estimates_of_users_whose_jobs_run_alike_are_not_trusted(users: int) -> None:
+    draw = Random(1)
+    run_times, trusts = RunTimes(), []
+    for number in range(4000):
+        run_times.add(FinishedRun(f"user{number % users}", "", 1, draw.lognormvariate(7.0, 2.0)))
+        trusts.append(run_times.gpu_skill.trust)
+    assert max(trusts) < 0.5
+    assert sum(trusts) < 0.05 * len(trusts)
