@@ -40,7 +40,7 @@ _SKILL_JOBS: Final = 400.0  # a skill follows about so many finished jobs
 _PRIOR_JOBS: Final = 10.0  # that are taken to have been compared in vain
 _IN_VAIN: Final = 0.5  # the share of pairs that chance puts in their order
 _SKILLED: Final = 0.57  # the share from which estimates are trusted fully. Our choice, see docs/decisions/0147
-_DOUBTED: Final = 1.5  # standard errors by which a share may be chance. Our choice, there too
+_DOUBTED: Final = 2.0  # standard errors by which a share may be chance. Our choice, there too
 
 
 class FinishedRun(NamedTuple):
