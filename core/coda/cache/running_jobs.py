@@ -60,9 +60,7 @@ class RunningJobs:
         """Return the jobs in reach as they are chosen from: where the rule says so, by the work they lose.
 
         Those that hold more GPUs than the job asks for still go last."""
-        runners = list(self.in_reach(job, now_s, is_overdue=is_overdue))
-        if self._rule.heeds_priority and not is_overdue:
-            self._indices.lower_bar(job)
+        runners = self.in_reach(job, now_s, is_overdue=is_overdue)
         if not self._rule.spares_work:
             return runners
         gpus = job.request.gpus * job.replicas
@@ -85,6 +83,14 @@ class RunningJobs:
     def is_empty(self) -> bool:
         """True if no running job may be stopped for any other."""
         return not self._runners
+
+    def may_lower_bar(self, job: Job) -> bool:
+        """True if somebody may be spared for the job who would stop for one after it. O(1)."""
+        return self._rule.heeds_priority and self._indices.is_lowest(job)
+
+    def lower_bar(self, job: Job) -> None:
+        """The job would start if nobody were spared: who is spared for it is spared for those after it."""
+        self._indices.lower_bar(job)
 
     def may_stop_for(self, job: Job, now_s: float) -> bool:
         """False if no running job may be stopped for the job, whatever the indices say: it must be tried, since its bar

@@ -19,6 +19,7 @@ from coda.policy.reclaim import WINDOW_S
 from coda.tenants.fair_share import Takings
 from coda.wording import clock_text, counted, numbers_of
 
+_ANYWHERE: Final = ""
 _TRIED: Final = 8
 """The nodes that are tried for a gang of one rank when guests must move. Our choice: it bounds what a cycle costs."""
 
@@ -76,9 +77,13 @@ def preempted_for(
     """Return who is preempted so that the job fits, by id; nobody if it would not fit even then.
 
     Jobs in reach are chosen in order until the job fits. Then, in the opposite order, each is spared if the job
-    fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain."""
-    runners = running.in_order(job, now_s, is_overdue=is_overdue)
-    return stopped_in_turn(runners, job, rank_class, running.takings(job))
+    fits without stopping it. O(jobs in reach x their nodes); O(nodes) more for a job that needs one domain. If it would
+    fit with those that are spared for it by their index, they are spared for the jobs after it, too."""
+    stops = stopped_in_turn(running.in_order(job, now_s, is_overdue=is_overdue), job, rank_class, running.takings(job))
+    lowers = not stops and not is_overdue and running.may_lower_bar(job)
+    if lowers and stopped_in_turn(running.in_reach(job, now_s, by_index=False), job, rank_class, running.takings(job)):
+        running.lower_bar(job)
+    return stops
 
 
 def stopped_in_turn(
@@ -343,9 +348,6 @@ def _stops(by: Job, found: list[Victim]) -> tuple[Stop, ...]:
         held.job.id: Stop(job=held.job.id, attempt=held.job.attempt, cause=cause, by=by.id) for held, cause in found
     }
     return tuple(stop_by_job[job_id] for job_id in sorted(stop_by_job))
-
-
-_ANYWHERE = ""
 
 
 class WhatIf:

@@ -51,14 +51,19 @@ class GittinsIndices:
             self._index_by_run.clear()
 
     def bar_of(self, job: Job) -> float:
-        """Return below which index running jobs of the waiting job's priority may stop for it: its own, or that of one
-        that was tried before it in this cycle. O(1), and a Gittins index for each kind and age in each term.
-
-        So who stops for it would stop for the others, too, and nobody takes what was freed for somebody else."""
+        """Return below which index running jobs of the waiting job's priority may stop for it: its own, or a lower one
+        of a job that was tried before it in this cycle (`lower_bar`). O(1), and a Gittins index for each kind and age
+        in each term."""
         return min(self._index(job, job.resumed_s), self._bar_by_priority.get(job.priority, inf))
 
+    def is_lowest(self, job: Job) -> bool:
+        """True if the job's index is below those of all that lowered the bar of its priority. Costs as `bar_of`."""
+        return self._index(job, job.resumed_s) < self._bar_by_priority.get(job.priority, inf)
+
     def lower_bar(self, job: Job) -> None:
-        """The job is tried: its bar holds for those after it."""
+        """The job was tried, and would start if nobody were spared: its index holds for those after it.
+
+        So who stops for them would stop for it, too, and it takes nothing that was freed for somebody else."""
         self._bar_by_priority[job.priority] = self.bar_of(job)
 
     def index_of(self, runner: Job) -> float:

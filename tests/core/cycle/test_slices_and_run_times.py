@@ -10,7 +10,7 @@ from coda.cycle import decide
 from coda.history import FinishedRun
 from coda.history.queue_estimates import TERM_S
 from coda.model import Decision, Job, JobId
-from coda.policy import Component
+from coda.policy import Component, PolicyConfig
 from coda.promises import PromiseBook
 from tests.builders import node, world
 from tests.core.cycle.test_preemption import CODA, NOW_S, gpu, ran
@@ -18,6 +18,7 @@ from tests.core.play import Play
 
 HOUR_S = 3600.0
 NODES = (node("a", gpus=4, cores=8),)
+BY_ARRIVAL = replace(CODA, without=frozenset({Component.SHORT_FIRST}))
 ALIKE = [2 * HOUR_S] * 40
 HEAVY_TAILED = [60.0] * 30 + [100 * HOUR_S] * 10
 
@@ -83,24 +84,30 @@ def test_who_runs_on_for_longer_than_the_others_is_looked_at_again() -> None:
     assert now_s > NOW_S + 0.1 * HOUR_S
 
 
-@pytest.mark.parametrize("tried_first", ["slow", "quick"])
-def test_nobody_takes_what_was_freed_for_somebody_else(tried_first: str) -> None:
-    """Who is spared for the job that is tried first is spared for those after it, which could not start there."""
-    play = Play(CODA if tried_first == "quick" else replace(CODA, without=frozenset({Component.SHORT_FIRST})), NODES)
-    taught(play.book, [50 * HOUR_S] * 40, "slow")
+@pytest.mark.parametrize(
+    ("config", "first", "starts"),
+    [
+        pytest.param(CODA, gpu("first", 4), "second", id="whoever is expected to be quick is tried first"),
+        pytest.param(BY_ARRIVAL, gpu("first", 4), "running", id="who is spared for the first is spared for the second"),
+        pytest.param(BY_ARRIVAL, gpu("first", 4, replicas=2), "second", id="the first could not start there anyhow"),
+    ],
+)
+def test_nobody_takes_what_was_freed_for_somebody_else(config: PolicyConfig, first: Job, starts: str) -> None:
+    play = Play(config, NODES)
+    taught(play.book, [50 * HOUR_S] * 40, "slow", first.replicas * 4)
     taught(play.book, [60.0] * 40, "quick")
     taught(play.book, [3 * HOUR_S] * 40, "usual")
     play.submit(of("usual", gpu("running", 4)))
     play.settle()
     play.now_s = 2 * HOUR_S
-    play.submit(of("slow", gpu("first", 4)))
+    play.submit(of("slow", first))
     assert not play.decide().stops
     play.now_s += 1.0
     play.submit(of("quick", gpu("second", 4)))
     stops = [(stop.job, stop.by) for stop in play.decide().stops]
-    assert stops == ([("team/running", "team/second")] if tried_first == "quick" else [])
+    assert stops == ([("team/running", "team/second")] if starts == "second" else [])
     play.decide()
-    assert play.running() == [JobId("team/second" if tried_first == "quick" else "team/running")]
+    assert play.running() == [JobId(f"team/{starts}")]
 
 
 def test_an_urgent_job_that_cannot_make_room_itself_still_waits_for_a_slice_no_longer_than_it_lasts() -> None:
