@@ -85,8 +85,8 @@ class RunningJobs:
         return not self._runners
 
     def may_lower_bar(self, job: Job) -> bool:
-        """True if somebody may be spared for the job who would stop for one after it. O(1)."""
-        return self._rule.heeds_priority and self._indices.is_lowest(job)
+        """True if somebody may have been spared for the job, who would stop for one after it. O(1)."""
+        return self._indices.wake_s is not None and self._indices.is_lowest(job)
 
     def lower_bar(self, job: Job) -> None:
         """The job would start if nobody were spared: who is spared for it is spared for those after it."""
