@@ -143,6 +143,10 @@ class Queue:
         """Return the level that a job prefers and waits for now; None if it waits for none."""
         return None if self._preferred is None else self._preferred.of(job)
 
+    def holding_out(self) -> list[JobId]:
+        """Return all jobs that wait for such a level, in no order. O(jobs that prefer one)."""
+        return [] if self._preferred is None else self._preferred.holding_out()
+
     def next_level_s(self, now_s: float) -> float | None:
         """Return when time alone lets a job go on to another level, or None."""
         return None if self._preferred is None else self._preferred.next_s(now_s)

@@ -94,17 +94,16 @@ def refusals_of(
     for gang_class in classes:
         finder.judge(gang_class, judging)
         shared[gang_class] = finder.shared_reason(gang_class)
-    special = {*own} if promised is None else {*own, promised}
+    special = {*own, *index.queue.holding_out()} if promised is None else {*own, *index.queue.holding_out(), promised}
     refusals: list[Refusal] = []
     for queued in queued_jobs:  # tens of thousands: what is usual comes first
-        reason, refusal = shared[queued.gang_class], queued.refusal
-        has_own = queued.is_held or (special and queued.job.id in special)
-        if refusal is not None and queued.reason is reason and not has_own:
-            refusals.append(refusal)
-        elif has_own or index.queue.hold_of(queued.job.id) is not None:
+        if queued.is_held or (special and queued.job.id in special):
             refusals.append(finder.refusal(queued))
-        else:
-            refusals.append(finder.told(queued, reason))
+            continue
+        reason, refusal = shared[queued.gang_class], queued.refusal
+        if refusal is None or queued.reason is not reason:
+            refusal = finder.told(queued, reason)
+        refusals.append(refusal)
     return tuple(refusals)
 
 
@@ -231,20 +230,19 @@ class _ReasonFinder:
         return verdict.with_texts(tuple([text for text in (note, trouble) if text is not None]))
 
     def told(self, queued: QueuedJob, reason: WaitReason) -> Refusal:
-        """Return the refusal with this reason; the same object while the reason stays."""
-        refusal, before = queued.refusal, queued.reason
-        if refusal is None or before is None or not self._is_same(before, reason):
-            refusal = queued.refusal = Refusal(queued.job.id, queued.job.generation, reason)
-        queued.reason = reason
-        return refusal
+        """Return the refusal with this reason; the same object while the reason stays.
 
-    def _is_same(self, one: WaitReason, other: WaitReason) -> bool:
-        """True if both say the same. Compared once: thousands of jobs go from one reason to another."""
-        key = (id(one), id(other))
-        found = self._same.get(key)
-        if found is None:
-            found = self._same[key] = (one == other, one, other)  # with them: no others get their identities
-        return found[0]
+        Two reasons are compared once: thousands of jobs go from one to another."""
+        refusal, before = queued.refusal, queued.reason
+        queued.reason = reason
+        if refusal is not None and before is not None:
+            same = self._same.get((id(before), id(reason)))
+            if same is None:  # with them: no others get their identities
+                same = self._same[id(before), id(reason)] = (before == reason, before, reason)
+            if same[0]:
+                return refusal
+        refusal = queued.refusal = Refusal(queued.job.id, queued.job.generation, reason)
+        return refusal
 
     def _while_it_prefers(self, queued: QueuedJob, hold: LevelHold, reason: WaitReason) -> WaitReason:
         """The reason of a job that could have nodes, if it did not wait for some that are close together."""

@@ -54,6 +54,10 @@ class PreferredLevels:
         hold = self._hold_by_job.get(job)
         return None if hold is None or hold.until_s is None else hold
 
+    def holding_out(self) -> list[JobId]:
+        """Return all jobs that wait for something, in no order. O(jobs that prefer a level)."""
+        return [job for job, hold in self._hold_by_job.items() if hold.until_s is not None]
+
     def pop_moved(
         self, now_s: float, since_s: Callable[[Job], float], run_s: RunS, capacity: FreeCapacity, version: int
     ) -> list[tuple[Job, str | None]]:

@@ -2,7 +2,8 @@
 
 It never reads or writes the cluster. The extender sends it changes, asks, and writes what it answers. If it hangs or
 dies, filter calls are answered all the same, and the next one starts from the whole cluster. Read `messages` (what is
-said), `answering` (the child's work), `__main__` (the child), then `process` (the extender's end).
+said), `answering` (the child's work), `told_refusals` (why jobs wait, as far as that is news), `__main__` (the child),
+then `process` (the extender's end).
 
 The child imports no more than the core: it is a small process. So `process` is not imported here.
 """
