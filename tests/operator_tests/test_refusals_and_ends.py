@@ -304,3 +304,37 @@ async def test_a_claim_that_does_not_exist_is_waited_for_and_named() -> None:
         api.set(claims, bound)
         accepted = await reaches(api, job, "Running")
         assert accepted["request"]["nodeSelectorTerms"] == [zone]
+
+
+async def test_a_gang_with_a_claim_for_one_pod_is_refused_before_it_holds_anything() -> None:
+    api = FakeCluster()
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}], "volumes": volumes}}
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOncePod"]}, "status": {"phase": "Bound"}}
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        api.set("/api/v1/namespaces/default/persistentvolumeclaims", claim)
+        refused = await reaches(api, api.submit(template=template, replicas=2), "Failed")
+        assert refused["reason"] == "TemplateRefused"
+        assert refused["message"].endswith("is ReadWriteOncePod: one pod mounts it, and the job has 2 ranks")
+        await reaches(api, api.submit(template=template, name="alone", replicas=1), "Running")
+
+
+async def test_a_rank_that_its_kubelet_never_creates_is_told_after_a_minute_by_itself() -> None:
+    """Nothing changes in the cluster at that minute: the operator wakes by its own clock."""
+    api = FakeCluster()
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    async with rest_of_cluster(api, moves_pods=False), operator(api):
+        job = api.submit()
+        await api.until(lambda: len(api.all("pods")) == 2)
+        for pod in api.all("pods"):
+            api.change(f"{PODS}/{pod['metadata']['name']}", lambda item: item["spec"].update(nodeName=pin_of(item)))
+        api.change(f"{PODS}/job-1-0", start)
+        api.change(f"{PODS}/job-1-1", lambda item: item["status"].update(containerStatuses=[waiting]))
+        await asyncio.sleep(59)
+        assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Starting", "Starting")
+        await asyncio.sleep(2)
+        assert (api.status(job)["phase"], api.status(job)["reason"]) == ("Starting", "ContainerCreating")
+        assert api.status(job)["message"].endswith("; see `kubectl describe pod job-1-1`")
+        api.change(f"{PODS}/job-1-1", start)
+        assert (await reaches(api, job, "Running"))["reason"] == "Running"
+        assert events(api, job).count("ContainerCreating") == 1

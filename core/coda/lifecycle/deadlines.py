@@ -11,6 +11,9 @@ from coda.model.job import FINISHED, Phase
 NOT_TUNED_S = 60.0
 """Seconds that a job runs before it says that nobody looks for its cores. Our choice: an agent begins in seconds."""
 
+NOT_CREATED_S = 60.0
+"""Seconds that a kubelet creates a container before the job says so. Our choice: most images are there, or pulled."""
+
 WAITS_FOR = "; waits for "
 """Joins what happened with what the job waits for, so that the second half can be replaced."""
 
@@ -74,6 +77,8 @@ def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]
             yield now.unready_since_s[pod.node] + config.node_loss_s
         if pod.terminating:
             yield pod.gone_by_s + config.stuck_s
+        if pod.creating_since_s is not None:
+            yield pod.creating_since_s + NOT_CREATED_S
 
 
 def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig) -> Iterator[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coda.lifecycle.deadlines import runs_until_s, starts_by_s
+from coda.lifecycle.deadlines import NOT_CREATED_S, runs_until_s, starts_by_s
 from coda.lifecycle.node_loss import ended_with_its_node
 from coda.lifecycle.state import (
     LifecycleConfig,
@@ -21,6 +21,8 @@ from coda.lifecycle.state import (
 POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
 START_DEADLINE = "StartDeadlineExceeded"
+NOT_CREATED = "ContainerCreating"
+"""The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
 SUBMIT_AGAIN = "delete it and submit it again"
 """What runs a job again that has ended: the API server refuses edits of its spec."""
 MOST_AVOIDED = 64
@@ -66,7 +68,7 @@ def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Fa
 
 
 def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
-    where = f"rank {pod.rank}" + (f" on {pod.node}" if pod.node else "")
+    where = _where(pod)
     if pod.state is PodState.SUCCEEDED:
         return None
     if pod.terminating:
@@ -89,6 +91,10 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         message = f"{where} refused rank {pod.rank}: {pod.message}"
         return Failure(own=False, reason="Unschedulable", message=message, nodes=_nodes(pod.pinned_to))
     return None
+
+
+def _where(pod: RankPod) -> str:
+    return f"rank {pod.rank}" + (f" on {pod.node}" if pod.node else "")
 
 
 def _nodes(node: str | None) -> tuple[str, ...]:
@@ -132,13 +138,29 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     It is the job's own fault; the message has what the kubelet says."""
     if now_s < starts_by_s(now, now.progress):
         return None
-    late = next((pod for pod in of_attempt(now) if pod.state is PodState.WAITING), None)
+    pods = of_attempt(now)
+    late = min((pod for pod in pods if pod.state is PodState.WAITING), key=_by_trouble, default=None)
     if late is None:
         return None
-    where = f"rank {late.rank} on {late.node}" if late.node else f"rank {late.rank}"
     why = f": {late.reason}" + (f": {late.message}" if late.message else "") if late.reason else ""
-    message = f"{where} did not start within {now.terms.start_deadline_s:g} s{why}"
-    return Failure(own=True, reason=START_DEADLINE, message=message, nodes=_nodes(late.node))
+    if not late.reason and late.creating_since_s is not None:
+        why = ": its container was not created (its image was being pulled, or a volume could not be mounted); "
+        why += f"see `kubectl events --for pod/{late.name}`"
+    message = f"{_where(late)} did not start within {now.terms.start_deadline_s:g} s{why}"
+    nodes = _nodes(late.node) if _may_be_at_fault(late, pods) else ()
+    return Failure(own=True, reason=START_DEADLINE, message=message, nodes=nodes)
+
+
+def _by_trouble(pod: RankPod) -> tuple[bool, bool, int]:
+    """Sort first what its kubelet complains of, then what it has not created, then by rank."""
+    return not pod.reason, pod.creating_since_s is None, pod.rank
+
+
+def _may_be_at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> bool:
+    """False for the node of a rank that is not created, if no other node has created one: a volume of all, perhaps."""
+    if late.reason or late.creating_since_s is None:
+        return True
+    return any(pod.state is not PodState.WAITING and pod.node != late.node for pod in pods)
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:
@@ -152,13 +174,21 @@ def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None
     return "DeadlineExceeded", f"ran for {now.terms.active_deadline_s:g} s, {allowed}"
 
 
-def with_trouble(progress: Progress, pods: tuple[RankPod, ...]) -> Progress:
-    """Say which rank cannot start, and why: the lowest one. Return `progress` unchanged if there is none."""
-    troubled = min(
-        (pod for pod in pods if pod.state is PodState.WAITING and pod.reason), key=lambda pod: pod.rank, default=None
-    )
-    if troubled is None:
+def with_trouble(progress: Progress, pods: tuple[RankPod, ...], now_s: float) -> Progress:
+    """Say which rank cannot start, and why; or which its kubelet has not created for a minute. Ties: the lowest one.
+
+    Return `progress` unchanged if there is none."""
+    waiting = [pod for pod in pods if pod.state is PodState.WAITING and (pod.reason or _is_slow(pod, now_s))]
+    pod = min(waiting, key=_by_trouble, default=None)
+    if pod is None:
         return progress
-    where = f"rank {troubled.rank}" + (f" on {troubled.node}" if troubled.node else "")
-    said = f": {troubled.message}" if troubled.message else ""
-    return replace(progress, reason=troubled.reason, message=f"{where} cannot start: {troubled.reason}{said}")
+    if pod.reason:
+        said = f": {pod.message}" if pod.message else ""
+        return replace(progress, reason=pod.reason, message=f"{_where(pod)} cannot start: {pod.reason}{said}")
+    why = "its container is not created yet (its image is being pulled, or a volume cannot be mounted)"
+    message = f"{_where(pod)}: {why}; see `kubectl describe pod {pod.name}`"
+    return replace(progress, reason=NOT_CREATED, message=message)
+
+
+def _is_slow(pod: RankPod, now_s: float) -> bool:
+    return pod.creating_since_s is not None and now_s >= pod.creating_since_s + NOT_CREATED_S

@@ -73,6 +73,7 @@ class RankPod:
     gone_by_s: float = 0.0  # the grace period of a terminating pod ends then
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
+    creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
     started_s: float | None = None  # since when it was seen to have started, by our own clock
     ended_s: float | None = None  # the same of its main container's end
     exit_code: int | None = None  # of the main container, after it ended

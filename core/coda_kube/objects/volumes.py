@@ -39,6 +39,14 @@ def problem_of(name: str, claim: Item | None, storage_class: Item | None) -> tup
     return "VolumeClaimUnbound", f"PersistentVolumeClaim {name} is not bound to a volume yet"
 
 
+def refusal_of(name: str, claim: Item | None, replicas: int) -> str | None:
+    """Return why a gang of so many ranks can never mount the claim, or None. The modes of a claim cannot be edited."""
+    modes = ((claim or {}).get("spec") or {}).get("accessModes") or ()
+    if replicas == 1 or "ReadWriteOncePod" not in modes:
+        return None
+    return f"PersistentVolumeClaim {name} is ReadWriteOncePod: one pod mounts it, and the job has {replicas} ranks"
+
+
 def terms_with_volumes(terms: Iterable[Item], volumes: Iterable[Item]) -> list[Item]:
     """Return node selector terms that also say what the node affinity of each PersistentVolume says.
 

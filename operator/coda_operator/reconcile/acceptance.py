@@ -17,7 +17,7 @@ from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts,
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.read import AUTO
-from coda_kube.objects.volumes import claims_of, problem_of, terms_with_volumes
+from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
 from coda_operator.reconcile.api_refusals import Blame, blame_for, may_pass, reason_to_wait
 from coda_operator.reconcile.pod_spec import is_opportunistic, probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
@@ -30,7 +30,8 @@ MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRefused:
-    """The API server never accepts such a pod; `message` says why. `may_pass`: or a webhook denies it for a while."""
+    """Such a gang never runs; `message` says why, as the API server or a volume has it. `may_pass`: or a webhook
+    denies it for a while."""
 
     message: str
     may_pass: bool = False
@@ -92,29 +93,35 @@ class Acceptor:
                 return TemplateRefused(message=str(refusal), may_pass=may_pass(refusal))
             return NotAdmitted(reason=reason_to_wait(refusal), message=f"not accepted yet: {refusal}")
         claims = claims_of(admitted)
-        volumes = await self._volumes(job, claims) if claims else []
-        if isinstance(volumes, NotAdmitted):
+        volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else []
+        if isinstance(volumes, TemplateRefused | NotAdmitted):
             return volumes
         request = request_from_pod(admitted, cores=cores)
         if is_opportunistic(asked):  # no quota counts the GPU of its seat, and each rank has one
             request["resources"][GPU] = str(asked["spec"]["gpusPerReplica"])
         return request | {"nodeSelectorTerms": terms_with_volumes(request["nodeSelectorTerms"], volumes)}
 
-    async def _volumes(self, job: JobRecord, claims: Iterable[str]) -> list[Json] | NotAdmitted:
+    async def _volumes(
+        self, job: JobRecord, claims: Iterable[str], replicas: int
+    ) -> list[Json] | TemplateRefused | NotAdmitted:
         """Return the volumes of the claims that are bound, or what keeps all pods with such a claim from starting.
 
         Without the right to read them nothing is known: kube-scheduler's refusal is learned from then."""
         try:
-            return await self._read_volumes(job, claims)
+            return await self._read_volumes(job, claims, replicas)
         except Rejected as refusal:
             if refusal.status != 403:
                 raise
             return []
 
-    async def _read_volumes(self, job: JobRecord, claims: Iterable[str]) -> list[Json] | NotAdmitted:
+    async def _read_volumes(
+        self, job: JobRecord, claims: Iterable[str], replicas: int
+    ) -> list[Json] | TemplateRefused | NotAdmitted:
         volumes: list[Json] = []
         for name in claims:
             claim = await self._found(f"{job.pods_path.rpartition('/')[0]}/persistentvolumeclaims/{name}")
+            if (refusal := refusal_of(name, claim, replicas)) is not None:
+                return TemplateRefused(message=refusal)
             spec = (claim or {}).get("spec") or {}
             kind = spec.get("storageClassName")
             storage_class = await self._found(f"{CLASSES_PATH}/{kind}") if kind and not spec.get("volumeName") else None

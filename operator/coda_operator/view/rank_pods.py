@@ -29,7 +29,8 @@ from coda_operator.view.rank_sizes import rank_size_from_json
 
 Item = Mapping[str, Any]
 
-_ORDINARY_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
+_BEING_CREATED = frozenset({"ContainerCreating", "PodInitializing"})  # the second one of pods with init containers
+_ORDINARY_WAITS = _BEING_CREATED | {""}
 _OWN_ENDS = frozenset({"DeadlineExceeded"})  # reasons on the pod that the template causes
 _OWN_EVICTIONS = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _LOST = "ContainerStatusUnknown"  # the kubelet no longer found the container: its node was restarted
@@ -68,6 +69,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         gone_by_s=_gone_by_s(metadata, now_s, known),
         finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
         unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
+        creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         started_s=_first_s(has_started, now_s, known.started_s if known else None),
         ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
         exit_code=_terminated(main).get("exitCode"),
@@ -197,6 +199,20 @@ def _failed_container(status: Item) -> Item | None:
 def _others(status: Item) -> Iterator[Item]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()
+
+
+def _is_created_now(pod: Item, main: Item, state: PodState) -> bool:
+    """True while the kubelet creates the main container, or one before it: no init container keeps it waiting.
+
+    It may pull the image, or mount a volume for ever: it says so in events alone. Source: its `defaultWaitingState`."""
+    reason = ((main.get("state") or {}).get("waiting") or {}).get("reason")
+    if state is not PodState.WAITING or reason not in _BEING_CREATED:
+        return False
+    init_containers = pod["spec"].get("initContainers") or ()
+    sidecars = {container["name"] for container in init_containers if container.get("restartPolicy") == "Always"}
+    entries = pod["status"].get("initContainerStatuses") or ()
+    running = (entry for entry in entries if "running" in (entry.get("state") or {}))
+    return all(entry["name"] in sidecars and entry.get("started") for entry in running)
 
 
 def _first_s(is_true: bool, now_s: float, known_s: float | None) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 
 from coda_kube.objects.pod_requests import MOST_HOST_PORTS, pod_amounts, quota_use
 from coda_kube.objects.quota_scopes import shortage
-from coda_kube.objects.volumes import MOST_TERMS, claims_of, problem_of, terms_with_volumes
+from coda_kube.objects.volumes import MOST_TERMS, claims_of, problem_of, refusal_of, terms_with_volumes
 
 
 def term(value: str, key: str = "zone") -> dict[str, Any]:
@@ -53,6 +53,22 @@ def test_every_term_is_joined_with_every_term_of_a_volume() -> None:
 def test_why_a_claim_keeps_a_job_waiting(claim: dict[str, Any] | None, mode: str | None, reason: str | None) -> None:
     found = problem_of("data", claim, None if mode is None else {"volumeBindingMode": mode})
     assert (found[0] if found else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("modes", "replicas", "is_refused"),
+    [
+        (["ReadWriteOncePod"], 1, False),
+        (["ReadWriteOncePod"], 2, True),
+        (["ReadWriteOnce"], 2, False),
+        (None, 2, False),
+    ],
+)
+def test_a_claim_for_one_pod_is_refused_for_a_gang(modes: list[str] | None, replicas: int, is_refused: bool) -> None:
+    said = "PersistentVolumeClaim data is ReadWriteOncePod: one pod mounts it, and the job has 2 ranks"
+    claim = {"metadata": {}, "spec": {"accessModes": modes}}
+    assert refusal_of("data", claim, replicas) == (said if is_refused else None)
+    assert refusal_of("data", None, replicas) is None
 
 
 def test_which_claims_a_pod_mounts() -> None:

@@ -277,3 +277,48 @@ def test_how_long_a_pod_is_unschedulable_is_measured_by_our_own_clock() -> None:
     assert placed.unschedulable_since_s is None
     namesake = rank_pod_from_json(pod({"conditions": [condition]}, uid="other"), now_s=NOW_S + 5, before=later)
     assert namesake.unschedulable_since_s == NOW_S + 5
+
+
+CREATING = main({"waiting": {"reason": "ContainerCreating"}})[1:]
+INITIALIZING = main({"waiting": {"reason": "PodInitializing"}})[1:]
+RUNS: dict[str, Any] = {"state": {"running": {}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "is_created_now"),
+    [
+        pytest.param({}, False, id="its kubelet has not taken it"),
+        pytest.param({"containerStatuses": CREATING}, True, id="being created"),
+        pytest.param({"containerStatuses": main({"running": {}})}, False, id="runs"),
+        pytest.param(
+            {"containerStatuses": INITIALIZING, "initContainerStatuses": [INITIALIZING[0] | {"name": "fetch"}]},
+            True,
+            id="not even its init container is there",
+        ),
+        pytest.param(
+            {"containerStatuses": INITIALIZING, "initContainerStatuses": [RUNS | {"name": "fetch", "started": True}]},
+            False,
+            id="its init container runs",
+        ),
+        pytest.param(
+            {"containerStatuses": INITIALIZING, "initContainerStatuses": [RUNS | {"name": "proxy", "started": True}]},
+            True,
+            id="its sidecar runs",
+        ),
+        pytest.param(
+            {"containerStatuses": INITIALIZING, "initContainerStatuses": [RUNS | {"name": "proxy", "started": False}]},
+            False,
+            id="its sidecar is not ready for it",
+        ),
+    ],
+)
+def test_since_when_a_container_is_created_is_by_our_own_clock(status: dict[str, Any], is_created_now: bool) -> None:
+    item = pod(status)
+    item["spec"]["initContainers"] = [{"name": "fetch"}, {"name": "proxy", "restartPolicy": "Always"}]
+    first = rank_pod_from_json(item, now_s=NOW_S)
+    assert first.creating_since_s == (NOW_S if is_created_now else None)
+    assert (first.reason, first.state is PodState.STARTED) == ("", "running" in str(status.get("containerStatuses")))
+    later = rank_pod_from_json(item, now_s=NOW_S + 9, before=first)
+    assert later.creating_since_s == first.creating_since_s
+    other = rank_pod_from_json(item | {"metadata": item["metadata"] | {"uid": "v"}}, now_s=NOW_S + 9, before=first)
+    assert other.creating_since_s == (NOW_S + 9 if is_created_now else None)

@@ -1,0 +1,73 @@
+"""A rank whose container its kubelet does not create: it says why in events only, so the job says where to look."""
+
+from __future__ import annotations
+
+from coda.lifecycle import LifecycleConfig, Situation, Terms
+from coda.lifecycle.event_rules import is_news
+from coda.lifecycle.steps import next_step
+from coda.model import Phase
+from tests.core.gangs import NOW_S, pod, progress, running, situation
+
+CONFIG = LifecycleConfig()
+SAID = "its container is not created yet (its image is being pulled, or a volume cannot be mounted)"
+
+
+def starting(since_s: float, **terms: float) -> Situation:
+    late = pod(1, node="n2", creating_since_s=since_s)
+    return situation(Phase.STARTING, running(0), late, terms=Terms(replicas=2, **terms))  # type: ignore[arg-type]
+
+
+def test_a_container_that_is_not_created_for_a_minute_is_told_with_where_to_look() -> None:
+    step = next_step(starting(NOW_S - 60), NOW_S, CONFIG)
+    assert step.progress.phase is Phase.STARTING
+    assert step.progress.reason == "ContainerCreating"
+    assert step.progress.message == f"rank 1 on n2: {SAID}; see `kubectl describe pod j-1-1`"
+    assert (step.progress.failures, step.progress.disruptions, step.delete) == (0, 0, ())
+    assert is_news(progress(Phase.STARTING, reason="Starting"), step.progress)
+
+
+def test_the_operator_looks_again_at_that_minute_and_not_before() -> None:
+    step = next_step(starting(NOW_S - 59), NOW_S, CONFIG)
+    assert (step.progress.reason, step.wake_s) == ("Starting", NOW_S + 1)
+    told = next_step(starting(NOW_S - 59), NOW_S + 1, CONFIG)
+    assert told.progress.reason == "ContainerCreating"
+    assert told.wake_s == 990.0 + 1800.0  # the start deadline
+
+
+def test_it_is_told_of_a_bound_rank_while_others_are_not_bound() -> None:
+    now = situation(Phase.LAUNCHED, pod(0, creating_since_s=NOW_S - 60), pod(1, node=None))
+    assert next_step(now, NOW_S, CONFIG).progress.message.startswith("rank 0 on n1: its container is not created yet")
+
+
+def test_what_a_kubelet_complains_of_is_told_first() -> None:
+    refused = pod(1, reason="ImagePullBackOff", message="back-off")
+    now = situation(Phase.STARTING, pod(0, creating_since_s=NOW_S - 60), refused)
+    assert next_step(now, NOW_S, CONFIG).progress.message == "rank 1 on n1 cannot start: ImagePullBackOff: back-off"
+    late = situation(Phase.STARTING, *now.pods, terms=Terms(replicas=2, start_deadline_s=10))
+    assert "rank 1 on n1 did not start within 10 s: ImagePullBackOff" in next_step(late, NOW_S, CONFIG).progress.message
+
+
+def test_of_several_the_lowest_rank_that_is_late_is_told() -> None:
+    now = situation(Phase.STARTING, pod(0, creating_since_s=NOW_S - 5), pod(1, creating_since_s=NOW_S - 60))
+    assert next_step(now, NOW_S, CONFIG).progress.message.startswith("rank 1 on n1: ")
+
+
+def test_the_start_deadline_says_it_too_and_where_the_events_are_when_the_pod_is_gone() -> None:
+    step = next_step(starting(NOW_S - 9, start_deadline_s=10), NOW_S, CONFIG)
+    said = "its container was not created (its image was being pulled, or a volume could not be mounted)"
+    expected = f"attempt 1: rank 1 on n2 did not start within 10 s: {said}; see `kubectl events --for pod/j-1-1`"
+    assert (step.progress.phase, step.progress.message) == (Phase.RESTARTING, expected)
+    assert list(step.progress.avoid) == ["n2"]  # rank 0 has its container, on another node
+
+
+def test_no_node_is_to_blame_if_none_of_the_others_creates_a_container() -> None:
+    """A Secret that is missing, or a file server that is away: it is the same on every node."""
+    pods = (pod(0, creating_since_s=NOW_S - 9), pod(1, node="n2", creating_since_s=NOW_S - 9))
+    now = situation(Phase.STARTING, *pods, terms=Terms(replicas=2, start_deadline_s=10))
+    step = next_step(now, NOW_S, CONFIG)
+    assert (step.progress.reason, dict(step.progress.avoid)) == ("StartDeadlineExceeded", {})
+
+
+def test_a_node_that_has_not_taken_its_pod_is_to_blame() -> None:
+    now = situation(Phase.STARTING, pod(0), pod(1), terms=Terms(replicas=2, start_deadline_s=10))
+    assert list(next_step(now, NOW_S, CONFIG).progress.avoid) == ["n1"]
