@@ -6,7 +6,7 @@ parts of the job's template, so they may be sent but not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 from zlib import crc32
 
@@ -201,17 +201,23 @@ def _with_memory(container: Job, memory: RankMemory) -> Json:
 
 
 def _equipped(container: Job, job: Job, *, attempt: int, rank: int, cores: int) -> Json:
-    """Return the main container with its GPUs, cores and rendezvous."""
+    """Return the main container with its GPUs, cores and rendezvous.
+
+    Kubernetes expands `$(NAME)` where NAME was set before: so Coda's variables are first, and what follows the user's
+    is last."""
     resources = container.get("resources") or {}
     own = {"cpu": str(cores), GPU: str(job["spec"]["gpusPerReplica"])}
     amounts = {kind: (resources.get(kind) or {}) | own for kind in ("requests", "limits")}
     env = container.get("env") or ()
     taken = {entry.get("name") for entry in env}
+    follows = {f"PET_{name}": f"$({name})" for name in ("MASTER_ADDR", "MASTER_PORT") if name in taken}  # torchrun's
     wanted = _rendezvous(job, attempt=attempt, rank=rank)
-    if "MASTER_PORT" in taken:  # torchrun reads its own variable only; Kubernetes expands this one
-        wanted["PET_MASTER_PORT"] = "$(MASTER_PORT)"
-    more = ({"name": name, "value": value} for name, value in wanted.items() if name not in taken)
-    return {**container, "resources": resources | amounts, "env": [*env, *more]}
+    before = _variables(wanted, taken | follows.keys())
+    return {**container, "resources": resources | amounts, "env": [*before, *env, *_variables(follows, taken)]}
+
+
+def _variables(value_by_name: Mapping[str, str], taken: Set[str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in value_by_name.items() if name not in taken]
 
 
 def _without_gpu(spec: Job, seat: dict[str, str], pool_taints: Iterable[str]) -> Json:
@@ -273,7 +279,7 @@ def _job_directory(spec: Job) -> Json:
     if is_taken:
         return {}
     equipped = main | {
-        "env": [*env, {"name": JOB_VARIABLE, "value": JOB_DIRECTORY}],
+        "env": [{"name": JOB_VARIABLE, "value": JOB_DIRECTORY}, *env],
         "volumeMounts": [*mounts, {"name": JOB_VOLUME, "mountPath": JOB_DIRECTORY}],
     }
     return {

@@ -26,7 +26,7 @@ def job_for(job: Json, progress: Progress, node_selector: Mapping[str, str]) -> 
     variable = {"name": TRIAL_VARIABLE, "value": "1"}
     env = [entry for entry in main.get("env") or () if entry.get("name") != TRIAL_VARIABLE]
     tried_pod = pod | {
-        "containers": [main | {"env": [*env, variable]}, *others],
+        "containers": [main | {"env": [variable, *env]}, *others],
         "tolerations": [*(pod.get("tolerations") or ()), {"key": TRIAL_TAINT, "operator": "Exists"}],
     }
     if node_selector:

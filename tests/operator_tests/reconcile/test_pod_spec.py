@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -128,9 +129,47 @@ def test_torchruns_port_is_the_one_that_the_user_set() -> None:
     job = copy.deepcopy(JOB)
     mine = {"name": "MASTER_PORT", "valueFrom": {"configMapKeyRef": {"name": "ports", "key": "master"}}}
     job["spec"]["template"]["spec"]["containers"][0]["env"] = [mine]
-    first, *others = rank_pod(job, PLAN, 0)["spec"]["containers"][0]["env"]
-    assert first == mine
-    assert {"name": "PET_MASTER_PORT", "value": "$(MASTER_PORT)"} in others
+    env = rank_pod(job, PLAN, 0)["spec"]["containers"][0]["env"]
+    follows = {"name": "PET_MASTER_PORT", "value": "$(MASTER_PORT)"}
+    assert env.index(mine) < env.index(follows)  # Kubernetes expands what was defined before
+
+
+def test_torchruns_address_is_the_one_that_the_user_set() -> None:
+    env = expanded(rank_pod(with_env({"MASTER_ADDR": "10.0.0.1"}), PLAN, 1))
+    assert (env["MASTER_ADDR"], env["PET_MASTER_ADDR"]) == ("10.0.0.1", "10.0.0.1")
+    own = expanded(rank_pod(with_env({"MASTER_ADDR": "10.0.0.1", "PET_MASTER_ADDR": "10.0.0.2"}), PLAN, 1))
+    assert (own["MASTER_ADDR"], own["PET_MASTER_ADDR"]) == ("10.0.0.1", "10.0.0.2")
+
+
+def with_env(env: dict[str, str]) -> dict[str, Any]:
+    job = copy.deepcopy(JOB)
+    main = job["spec"]["template"]["spec"]["containers"][0]
+    main["env"] = [{"name": name, "value": value} for name, value in env.items()]
+    return job
+
+
+def expanded(pod: dict[str, Any]) -> dict[str, str]:
+    """The environment as the kubelet makes it: each `$(NAME)` is what was defined before, else it stays as it is."""
+    made: dict[str, str] = {}
+    for entry in pod["spec"]["containers"][0]["env"]:
+        assert entry["name"] not in made  # the API server warns of a name that comes twice
+        made[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda found: made.get(found[1], found[0]), entry["value"])
+    return made
+
+
+def test_values_of_the_user_may_name_codas_variables() -> None:
+    mine = {"NODE_RANK": "$(RANK)", "COORDINATOR": "$(MASTER_ADDR):1234", "LOG": "$(CODA_JOB_DIR)/log"}
+    env = expanded(rank_pod(with_env(mine), PLAN, 0))
+    assert env["NODE_RANK"] == "0"
+    assert env["COORDINATOR"] == "attempt-3-rank-0.bert.nlp.svc:1234"
+    assert env["LOG"] == "/run/coda-job/log"
+
+
+def test_every_value_of_the_user_wins_and_no_name_comes_twice() -> None:
+    names = list(expanded(rank_pod(JOB, PLAN, 0)))
+    assert len(names) == 10
+    for name in names:
+        assert expanded(rank_pod(with_env({name: "mine"}), PLAN, 0))[name] == "mine"
 
 
 def on_the_host(uid: str = "u1", **of_pod: Any) -> dict[str, Any]:
@@ -178,7 +217,7 @@ def test_rank_zero_has_a_directory_to_say_how_far_it_is() -> None:
     main, logs = spec["containers"]
     assert spec["volumes"] == [{"name": "coda-job", "emptyDir": {}}]
     assert main["volumeMounts"] == [{"name": "coda-job", "mountPath": "/run/coda-job"}]
-    assert main["env"][-1] == {"name": "CODA_JOB_DIR", "value": "/run/coda-job"}
+    assert main["env"][0] == {"name": "CODA_JOB_DIR", "value": "/run/coda-job"}
     assert logs == JOB["spec"]["template"]["spec"]["containers"][1]
 
 
