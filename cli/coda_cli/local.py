@@ -24,7 +24,10 @@ from coda_lab.local.named_clusters import PartHealth
 from coda_lab.local.supervisor import ClusterState
 from coda_lab.spec import REAL_NODE_CORES, ClusterSpec, Layout
 
-app = typer.Typer(help="Run a control plane on this machine, with simulated nodes.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run a control plane on this machine, with simulated nodes. It needs a clone of the repository.",
+    no_args_is_help=True,
+)
 
 Name = Annotated[str, typer.Option(help="Name of the control plane; several can be up under different names.")]
 Nodes = Annotated[str, typer.Option(help="Simulated nodes, NODESxGPUSxCORES, as 8x8x48,4x4x28.")]
@@ -51,7 +54,7 @@ def up(
         float, typer.Option(help="Seconds of one tuning measurement of these agents; real agents take 90.")
     ] = 10.0,
 ) -> None:
-    """Start a control plane, and return when it is ready."""
+    """Start a control plane, and return when it is ready. It needs a clone of the repository."""
     cores = REAL_NODE_CORES if real_node else 0
     spec = ClusterSpec(nodes=nodes, racks=racks, coda=coda, api_port=port, real_node_cores=cores)
     spec = replace(spec, agents=_agents(agents, spec.node_count), agent_window_s=window)

@@ -47,7 +47,7 @@ def demo_command(
     speed: Annotated[float, typer.Option(help="With --examples: divide their run times by this number.")] = 1.0,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster at the end until Ctrl-C.")] = False,
 ) -> None:
-    """Show what Coda does, in three minutes, on a local cluster of its own.
+    """Show what Coda does, in three minutes, on a local cluster of its own. It needs a clone of the repository.
 
     First comes a day of a full cluster, simulated while the control plane is built. Then CPU jobs borrow idle cores, a
     gang takes them back, a job says why it waits, another finds how many cores it needs, and a CPU pod that slows

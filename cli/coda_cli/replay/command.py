@@ -82,7 +82,8 @@ def replay_command(
         ),
     ],
     local: Annotated[
-        bool, typer.Option("--local", help="Start a local control plane with simulated nodes, and submit to it.")
+        bool,
+        typer.Option("--local", help="Start a local control plane, and submit to it; needs a clone of the repository."),
     ] = False,
     nodes: Annotated[
         str | None, typer.Option(help=f"Nodes of the local cluster: NODESxGPUSxCORES, ... [default: {NODES}]")

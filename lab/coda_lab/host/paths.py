@@ -1,4 +1,6 @@
-"""The user's cache and the files that Coda ships. This module is the only one that reads the environment."""
+"""The user's cache and the files that Coda ships. This module is the only one that reads the environment.
+
+Where a file that Coda ships is not there, InvalidInput says what to do."""
 
 from __future__ import annotations
 
@@ -6,6 +8,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from coda.errors import InvalidInput
+
+NEEDS_A_CLONE = "this needs a clone of Coda's repository: run `make demo` in one, or the command as its .venv/bin/coda"
+"""What is said where the package is installed alone, from a wheel: it has no sources of a control plane."""
 
 _HERE = Path(__file__).resolve().parent
 
@@ -78,5 +85,7 @@ def sources() -> Path:
 
 
 def _shipped(name: str, in_repository: Path) -> Path:
-    packaged = _HERE.parent / "assets" / name
-    return packaged if packaged.is_dir() else _HERE.parents[2] / in_repository
+    packaged, in_checkout = _HERE.parent / "assets" / name, _HERE.parents[2] / in_repository
+    if not packaged.is_dir() and not in_checkout.is_dir():
+        raise InvalidInput(NEEDS_A_CLONE)
+    return packaged if packaged.is_dir() else in_checkout
