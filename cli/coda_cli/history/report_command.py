@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from enum import Enum
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.history.store_option import StoreOption, opened_store
 from coda_cli.history.tables import WordTable, cpu_word_tables, drawn, page, word_tables
+from coda_cli.out_files import check_writable, write_whole
 from coda_sim.durations import seconds_from_duration
 
 FORMATS: Final = ("table", "json", "yaml", "html")
@@ -40,6 +42,8 @@ def report_command(
     with one_sentence(Console(stderr=True)):
         if output not in FORMATS:
             raise InvalidInput(f"--output {output}: there are {', '.join(FORMATS)}")
+        if out is not None:
+            check_writable(out)
         now_s = time.time()
         from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
         with opened_store(history) as store:
@@ -68,8 +72,9 @@ def _table(found: _Found, title: str, top: int, out: Path | None) -> None:
         console.print()
         console.print(drawn(found.tables(top)))
         return
-    with out.open("w", encoding="utf-8") as file:
-        Console(file=file, width=140).print(title, "\n", drawn(found.tables(top)))
+    written = StringIO()
+    Console(file=written, width=140).print(title, "\n", drawn(found.tables(top)))
+    write_whole(out, written.getvalue().encode())
 
 
 def _json(found: _Found, title: str, top: int, out: Path | None) -> None:
@@ -94,7 +99,7 @@ def _put(text: str, out: Path | None) -> None:
     if out is None:
         print(text)
     else:
-        out.write_text(text + "\n", encoding="utf-8")
+        write_whole(out, f"{text}\n".encode())
 
 
 def _plain(value: Any) -> Any:

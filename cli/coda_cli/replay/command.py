@@ -20,6 +20,7 @@ from coda.errors import InvalidInput
 from coda.policy import DEFAULT
 from coda.wording import counted, listed
 from coda_cli.exit_codes import one_sentence, result_console
+from coda_cli.out_files import check_writable, write_whole
 from coda_cli.progress import ReplayDisplay
 from coda_cli.replay.metrics import ReplayRun, ReplaySummary, Workload, summary_from_run
 from coda_cli.replay.run import ReplayLimits, replay
@@ -202,7 +203,7 @@ def write_and_show(summary: ReplaySummary, out: Path | None, console: Console) -
     try:
         if out is not None:
             result = json_from_summary(summary, version=installed_version())
-            out.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+            write_whole(out, orjson.dumps(result, option=orjson.OPT_INDENT_2))
     finally:  # neither a full disk nor a reader of stdout who left takes both
         show(summary, console)
 
@@ -236,7 +237,8 @@ def _read(settings: ReplayOptions, notes: Console) -> Trace:
 
 async def _run(settings: ReplayOptions, notes: Console) -> ReplaySummary:
     trace = _read(settings, notes)
-    _check_writable(settings.out)
+    if settings.out is not None:
+        check_writable(settings.out)
     if settings.nodes is not None:
         _load(settings, trace, shape_from_text(settings.nodes))  # reports bad input before anything starts
         planner = planner_of_replay(settings.policy, settings.speed)
@@ -345,12 +347,3 @@ def _print_submissions(settings: ReplayOptions, notes: Console, *, assumes: bool
         notes.print(f"refused: {where} {one.sentence}", markup=False, highlight=False, soft_wrap=True)
     for submission in submissions_from_gangs(load.gangs, _manner(settings, run="dry-run"), source=settings.trace.name):
         sys.stdout.buffer.write(orjson.dumps({"at_s": submission.at_s, "object": submission.manifest}) + b"\n")
-
-
-def _check_writable(out: Path | None) -> None:
-    if out is None:
-        return
-    try:
-        out.open("ab").close()
-    except OSError as error:
-        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror or error}") from error

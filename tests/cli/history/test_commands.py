@@ -119,3 +119,19 @@ def test_a_store_that_does_not_answer_is_not_blamed_on_the_cluster(tmp_path: Pat
         last = said.splitlines()[-1]
         assert (code, last.startswith("coda: the history store is away: postgresql")) == (1, True)
         assert ("cluster" in last, "secret" in said) == (False, False)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml", "html"])
+def test_a_report_is_written_whole_or_said_to_be_unwritable_before_the_store_is_read(store: Path, form: str) -> None:
+    folder = store.parent / "reports"
+    folder.mkdir()
+    for out, why in ((folder / "no" / "report", "No such file or directory"), (folder, "Is a directory")):
+        code, _, said = run("report", "--history", "nowhere.sqlite", "-o", form, "--out", out)
+        assert (code, said) == (2, f"coda: --out {out}: cannot be written: {why}\n")
+    assert run("report", "--history", "nowhere.sqlite", "-o", form, "--out", folder / "report")[0] == 2
+    assert list(folder.iterdir()) == []
+    out = folder / "report"
+    printed = run("report", "--history", store, "-o", form)[1]
+    assert run("report", "--history", store, "-o", form, "--out", out) == (0, "", "")
+    assert out.read_text().split() == printed.split()
+    assert list(folder.iterdir()) == [out]

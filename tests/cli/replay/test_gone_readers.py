@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from coda_cli.__main__ import command_line
 from coda_cli.replay.command import write_and_show
 from tests.cli.replay.test_metrics import summary
 from tests.cli.worlds import followed
+
+SMALL = Path(__file__).parents[3] / "examples" / "traces" / "small.csv"
 
 
 class Gone(io.StringIO):
@@ -34,3 +38,11 @@ def test_what_cannot_be_written_is_printed(tmp_path: Path) -> None:
         write_and_show(summary(followed("a")), tmp_path / "gone" / "out.json", console)
     assert isinstance(console.file, io.StringIO)
     assert "finished" in console.file.getvalue()
+
+
+def test_a_replay_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    out, nowhere = tmp_path / "out.json", tmp_path / "kubeconfig"
+    words = ["replay", str(SMALL), "--kubeconfig", str(nowhere), "--out", str(out)]
+    result = CliRunner().invoke(command_line(), words)
+    assert (result.exit_code, "kubeconfig" in result.stderr) == (2, True)
+    assert not out.exists()

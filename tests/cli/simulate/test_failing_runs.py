@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner, Result
 import coda_cli.simulate.command
 import coda_cli.simulate.sharing
 from coda_cli.__main__ import command_line
-from coda_cli.out_files import write_whole
+from coda_cli.out_files import check_writable, write_whole
 
 SMALL = Path(__file__).parents[3] / "examples" / "traces" / "small.csv"
 TRACE = ("--trace", str(SMALL), "--cluster", "4x8x48", "--policy", "arrival")
@@ -65,3 +66,30 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path, monkey
         write_whole(path, b"new")
     assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("is_link", [False, True], ids=["a pipe", "a link"])
+def test_what_is_no_plain_file_is_written_in_place(is_link: bool, tmp_path: Path) -> None:
+    """Else /dev/stdout would be replaced by a file."""
+    out, target = tmp_path / "out", tmp_path / "target"
+    if is_link:
+        out.symlink_to(target)
+        write_whole(out, b"new")
+        assert target.read_bytes() == b"new"
+    else:
+        os.mkfifo(out)
+        check_writable(out)
+        reader = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
+        write_whole(out, b"new")
+        assert os.read(reader, 9) == b"new"
+        os.close(reader)
+    assert out.is_symlink() or out.is_fifo()
+    check_writable(out)
+
+
+def test_what_can_be_written_is_as_it_was_after_the_check(tmp_path: Path) -> None:
+    older = tmp_path / "out"
+    older.write_text("old")
+    check_writable(older)
+    check_writable(tmp_path / "new")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out", "old")]
