@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,11 +10,18 @@ from importlib import import_module
 from types import FrameType
 from typing import Annotated, Final, NamedTuple
 
-import typer
-
 from coda.errors import CodaError
-from coda_cli import completion
-from coda_cli.exit_codes import EXIT_CODES
+
+try:
+    import typer
+
+    from coda_cli import completion
+    from coda_cli.exit_codes import EXIT_CODES
+except ModuleNotFoundError as missing:  # the wheel without its extra makes the command, too
+    raise SystemExit(
+        f"coda: {missing.name} is missing: install the wheel with its extra, as pip install 'FILE.whl[cli]' "
+        "(docs/installing.md; never from PyPI, where coda is somebody else's)"
+    ) from None
 
 
 class Command(NamedTuple):
@@ -94,10 +102,25 @@ def main() -> None:
     _end_by_sigterm()
     completion.make_ready()
     try:
-        command_line(commands_for(completion.words_so_far() or sys.argv[1:]))(prog_name="coda")
+        try:
+            command_line(commands_for(completion.words_so_far() or sys.argv[1:]))(prog_name="coda")
+        finally:
+            if sys.stdout is not None:  # it was closed by whoever started this
+                sys.stdout.flush()
     except CodaError as error:
         print(f"coda: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # who reads this has left, and knows it
+            print(f"coda: {error.filename or 'reading or writing'}: {error.strerror or error}", file=sys.stderr)
+        _end_output()
+        raise SystemExit(1) from None
+
+
+def _end_output() -> None:
+    """Throw away what waits to be printed: else Python tries once more at its end, and complains."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complete_for_kubectl() -> None:

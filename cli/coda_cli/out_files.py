@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from coda.errors import InvalidInput
+
+
+def folder_from_text(text: str) -> Path:
+    """Return the folder that an option names. Empty, as of a variable that is not set, it is not the current one."""
+    if not text:
+        raise typer.BadParameter("is empty: name a folder")
+    return Path(text)
 
 
 def make_folder(out: Path, name: str) -> None:

@@ -20,7 +20,7 @@ from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.sharing.policies import SHARING_POLICIES
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
-from coda_cli.out_files import make_folder, write_whole
+from coda_cli.out_files import folder_from_text, make_folder, write_whole
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import write_report
 from coda_cli.simulate.plots import write_plots
@@ -159,7 +159,12 @@ def simulate_command(
     ] = None,
     drain: Annotated[str | None, typer.Option(help="Measure until this time before the last submission.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write summary.json, jobs.csv.gz, plots and report.html to this folder.")
+        Path | None,
+        typer.Option(
+            parser=folder_from_text,
+            metavar="<path>",
+            help="Write summary.json, jobs.csv.gz, plots and report.html to this folder.",
+        ),
     ] = None,
     all_measures: Annotated[
         bool, typer.Option("--all-measures", help="Print every measure instead of the eight that matter most.")
