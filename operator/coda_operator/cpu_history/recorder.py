@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from coda.errors import Outage
 from coda.history.cpu_jobs import FinishedCpuJob
 from coda_operator.cpu_history.pod_watch import KEPT_S, CpuPodWatch
-from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, RecordRefused
+from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, LONGEST_TRY_S, RecordRefused
 from coda_operator.metrics import CpuHistoryMetrics
 
 log = logging.getLogger(__name__)
@@ -64,13 +64,15 @@ class CpuRecorder:
         self._aside = aside
         self._tidied_s = -inf
         self._failures = 0
+        self._began_s: float | None = None  # the present try
         self._is_open = False
         metrics.show_waiting(lambda: watch.waiting, lambda: watch.lost)
 
     @property
     def is_away(self) -> bool:
-        """True if the last try failed, and this replica leads."""
-        return self._failures > 0
+        """True if the last try failed, or the present one lasts too long, and this replica leads."""
+        began_s = self._began_s
+        return self._failures > 0 or (began_s is not None and self._clock() - began_s > LONGEST_TRY_S)
 
     async def run(self) -> None:
         """Write until cancelled. While the store is away, records wait in the process."""
@@ -78,13 +80,15 @@ class CpuRecorder:
         self._watch.begin_term()
         try:
             while True:
+                self._began_s = self._clock()
                 delay_s = await self._step()
+                self._began_s = None
                 if delay_s is not None:
                     await asyncio.sleep(delay_s)
                     continue
                 await self._wait_for_news()
         finally:
-            self._failures = 0  # the next leader's word counts
+            self._failures, self._began_s = 0, None  # the next leader's word counts
             self._watch.end_term()
 
     async def _wait_for_news(self) -> None:

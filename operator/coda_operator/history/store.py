@@ -36,13 +36,12 @@ from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
-from coda_operator.history.writer import RecordRefused
+from coda_operator.history.writer import STATEMENT_S, RecordRefused
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
 CONNECT_S: Final = 5
-STATEMENT_S: Final = 30
-"""Limits of one connect and one statement, so that a database that hangs counts as away. Our choice."""
+"""The limit of one connect. Our choice."""
 
 READ_ONLY: Final = "25006"
 """PostgreSQL's error for a write to a server that may only be read, as a standby is. Source: its manual, appendix A."""
@@ -221,6 +220,9 @@ def _engine(url: URL) -> Engine:
         "connect_timeout": CONNECT_S,
         "options": f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s",
         "tcp_user_timeout": STATEMENT_S * 1000,
+        "keepalives_idle": STATEMENT_S,  # an answer is awaited in silence: nothing that TCP would miss
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
         "application_name": "coda-operator",
     }
     engine = create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)

@@ -23,6 +23,11 @@ BATCH: Final = 100
 """Records of one transaction. Our choice: 100 take 20 ms, and a thousand no less for each."""
 FIRST_DELAY_S: Final = 1.0
 LAST_DELAY_S: Final = 60.0
+STATEMENT_S: Final = 30
+"""What one statement may take in the store. Our choice."""
+LONGEST_TRY_S: Final = 2.0 * STATEMENT_S
+"""A try that lasts longer has met a store that hangs: a server that answers pings keeps no limit of its own. Twice a
+statement, since a try has more than one. Our choice."""
 
 Key = tuple[str, int]
 """The uid of a job and the attempt in which it ended."""
@@ -55,16 +60,19 @@ class Writer:
         on_opened: Callable[[], bool] = lambda: True,
         *,
         most_waiting: int = MOST_WAITING,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._on_stored = on_stored
         self._on_opened = on_opened
         self._most_waiting = most_waiting
+        self._clock = clock
         self._changed = threading.Condition()
         self._waiting: dict[Key, FinishedJob] = {}
         self._is_open = False
         self._calls_again = False
         self._failures = 0
+        self._began_s: float | None = None  # the present try
         self._stopped = False
         self._error = ""
 
@@ -86,13 +94,20 @@ class Writer:
 
     @property
     def is_away(self) -> bool:
-        """True if the last try failed."""
-        return self._failures > 0
+        """True if the last try failed, or the present one lasts too long."""
+        return self._failures > 0 or self._silent_s > LONGEST_TRY_S
 
     @property
     def error(self) -> str:
-        """Why the last try failed; empty if it did not."""
-        return self._error
+        """Why the store is away; empty if it is not."""
+        silent_s = self._silent_s
+        return f"it has not answered for {silent_s:.0f} s" if silent_s > LONGEST_TRY_S else self._error
+
+    @property
+    def _silent_s(self) -> float:
+        """How long the present try lasts."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else self._clock() - began_s
 
     @property
     def waiting(self) -> int:
@@ -103,6 +118,13 @@ class Writer:
         """Try once: open the store, then write one batch. Returns in how many seconds to try again; None: when woken.
 
         Not for two threads at once."""
+        self._began_s = self._clock()
+        try:
+            return self._try()
+        finally:
+            self._began_s = None
+
+    def _try(self) -> float | None:
         calls_again = self._calls_again
         try:
             if not self._is_open:

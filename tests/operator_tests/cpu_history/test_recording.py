@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from coda_kube.objects.json_types import Json
 from coda_operator.cpu_history import pod_watch
 from coda_operator.cpu_history.pod_watch import KEPT_S, CpuPodWatch
 from coda_operator.cpu_history.recorder import COUNTED_S, TIDY_EVERY_S, CpuRecorder
-from coda_operator.history.writer import RecordRefused
+from coda_operator.history.writer import LONGEST_TRY_S, RecordRefused
 from coda_operator.metrics import CpuHistoryMetrics
 from tests.operator_tests.cpu_history.pods import PODS, cpu_pod, evicted, phase
 from tests.operator_tests.fake_cluster import FakeCluster, clock
@@ -64,7 +64,14 @@ async def at_once(function: Callable[..., Any], *values: Any) -> Any:
 class Replica:
     """One operator, as far as CPU jobs go."""
 
-    def __init__(self, api: FakeCluster, table: Table, *, kept_s: float = 90 * 86400.0) -> None:
+    def __init__(
+        self,
+        api: FakeCluster,
+        table: Table,
+        *,
+        kept_s: float = 90 * 86400.0,
+        aside: Callable[..., Awaitable[Any]] = at_once,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.watch = CpuPodWatch(api, clock=clock)
         self.recorder = CpuRecorder(
@@ -74,7 +81,7 @@ class Replica:
             CpuHistoryMetrics(self.registry),
             kept_s=kept_s,
             clock=clock,
-            aside=at_once,
+            aside=aside,
         )
 
     @asynccontextmanager
@@ -340,3 +347,26 @@ async def test_a_cluster_that_is_never_idle_is_tidied_up_too(api: FakeCluster, t
     assert min(table.counted.values()) >= clock() - COUNTED_S - 2 * TIDY_EVERY_S
     assert min(job.ended_s for job in table.written) >= clock() - kept_s - 2 * TIDY_EVERY_S
     assert len(table.written) >= kept_s / 120 - 1
+
+
+async def test_a_store_that_hangs_is_away(api: FakeCluster, table: Table) -> None:
+    answers = asyncio.Event()
+
+    async def late(function: Callable[..., Any], *values: Any) -> Any:
+        await answers.wait()
+        return function(*values)
+
+    replica = Replica(api, table, aside=late)
+    async with replica.running(leads=False):
+        async with replica.leading():
+            put(api, phase("Failed"))
+            await asyncio.sleep(LONGEST_TRY_S - 5.0)
+            assert not replica.recorder.is_away
+            await asyncio.sleep(10.0)
+            assert replica.recorder.is_away
+        assert not replica.recorder.is_away, "the next leader's word counts"
+        async with replica.leading():
+            answers.set()
+            await asyncio.sleep(2 * LONGEST_TRY_S)
+            assert not replica.recorder.is_away
+    assert [job.uid for job in table.written] == ["uid-work"]

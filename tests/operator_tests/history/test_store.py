@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from psycopg.errors import ReadOnlySqlTransaction, UniqueViolation
 from sqlalchemy import create_engine, event, inspect, select, text
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, Engine
 
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
@@ -310,3 +310,21 @@ def test_the_password_of_the_store_is_in_no_message() -> None:
     with pytest.raises(Outage) as away:
         store.write([record(1)])
     assert "secret" not in str(away.value)
+
+
+def test_a_connection_that_leads_nowhere_is_noticed() -> None:
+    """Without probes of our own the kernel sends the first after two hours."""
+    asked: list[dict[str, object]] = []
+
+    def note(_dialect: object, _record: object, _words: object, options: dict[str, object]) -> None:
+        asked.append(options)
+        raise ConnectionError("nobody is there")
+
+    event.listen(Engine, "do_connect", note)
+    try:
+        with pytest.raises(Outage):
+            Store(URL.create("postgresql+psycopg", host="127.0.0.1", port=1)).write([record(1)])
+    finally:
+        event.remove(Engine, "do_connect", note)
+    names = ("keepalives_idle", "keepalives_interval", "keepalives_count")
+    assert [asked[0][name] for name in names] == [30, 10, 3]

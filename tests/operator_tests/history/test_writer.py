@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from prometheus_client import CollectorRegistry
+
 from coda.history import FinishedJob
-from coda_operator.history.writer import BATCH, LAST_DELAY_S, Key, Writer
+from coda_operator.history.outbox import LONGEST_WAIT_S, Outbox
+from coda_operator.history.writer import BATCH, LAST_DELAY_S, LONGEST_TRY_S, Key, Writer
+from coda_operator.metrics import HistoryMetrics
 from tests.operator_tests.history.records import StoreInMemory, record
 
 Told = list[tuple[list[Key], list[Key]]]
@@ -118,3 +122,40 @@ def test_a_fault_of_ours_does_not_end_the_thread() -> None:
     writer.stop()
     thread.join(60)
     assert list(store.records) == [("uid-1", 1)]
+
+
+class Hanging(StoreInMemory):
+    """A store that takes a connection and says nothing, until `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def write(self, jobs: Sequence[FinishedJob]) -> int:
+        self.asked.set()
+        assert self.goes_on.wait(60)
+        return super().write(jobs)
+
+
+def test_a_store_that_hangs_is_away_and_holds_no_job_for_ever() -> None:
+    store, stored, now_s = Hanging(), threading.Event(), [1000.0]
+    writer = Writer(store, lambda stored_keys, refused: stored.set(), clock=lambda: now_s[0])
+    woken: list[str] = []
+    outbox = Outbox(writer, woken.append, HistoryMetrics(CollectorRegistry()), clock=lambda: now_s[0])
+    outbox.post("team-a/job", record(1), now_s[0])
+    thread = writer.run_in_thread()
+    assert store.asked.wait(60)
+    now_s[0] += LONGEST_TRY_S
+    assert not writer.is_away, "a slow statement, and one more, may take so long"
+    now_s[0] += 1.0
+    assert (writer.is_away, writer.error) == (True, "it has not answered for 61 s")
+    outbox.post("team-a/job", record(1), 1000.0)
+    assert woken == []
+    now_s[0] = 1000.0 + LONGEST_WAIT_S
+    outbox.post("team-a/job", record(1), 1000.0)
+    assert (woken, outbox.is_settled("uid-1", 1)) == (["team-a/job"], True)
+    store.goes_on.set()
+    assert stored.wait(60)
+    writer.stop()
+    thread.join(60)
+    assert (writer.is_away, writer.error) == (False, "")
