@@ -81,7 +81,7 @@ class CpuRecorder:
         try:
             while True:
                 self._began_s = self._clock()
-                delay_s = await self._step()
+                delay_s = await self._step_or_fail()
                 self._began_s = None
                 if delay_s is not None:
                     await asyncio.sleep(delay_s)
@@ -101,6 +101,19 @@ class CpuRecorder:
                 return
             await asyncio.sleep(COLLECT_S)
 
+    async def _step_or_fail(self) -> float | None:
+        try:
+            return await self._step()
+        except Exception:  # the outermost loop of this work: without it the whole operator would end
+            log.exception("the recorder of CPU jobs failed")
+            return self._delay_s()
+
+    def _delay_s(self) -> float:
+        """A try has failed: the next one is after so long."""
+        delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return delay_s
+
     async def _step(self) -> float | None:
         """Write one batch, and tidy up if it is time. Returns in how many seconds to go on; None: at the next news."""
         try:
@@ -112,11 +125,9 @@ class CpuRecorder:
             if self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
                 await self._tidy()
         except Outage as error:
-            delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))
             if not self._failures:
                 log.warning("CPU jobs are not stored: %s; %d records wait", error, self._watch.waiting)
-            self._failures += 1
-            return delay_s
+            return self._delay_s()
         if self._failures:
             log.info("CPU jobs are stored again")
         self._failures = 0

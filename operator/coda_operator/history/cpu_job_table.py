@@ -21,6 +21,7 @@ BATCH: Final = 500
 _LINES, _WAITS, _COUNTED = FINISHED_CPU_JOBS, FINISHED_CPU_JOB_WAITS, COUNTED_CPU_JOBS
 _SUMS: Final = ("jobs", "wait_s", "held_s", "run_s", "borrowed_jobs", "borrowed_s", "reclaimed")
 _MOST: Final = ("longest_wait_s", "ended_s")
+_ENDINGS: Final = frozenset(ending.value for ending in CpuEnding)
 _SIMPLE: Final = tuple(column.name for column in _LINES.columns if column.name not in ("line", "ending"))
 
 
@@ -144,7 +145,8 @@ def _row(line: CpuLine) -> dict[str, Any]:
 
 def _line(row: dict[str, Any], waits: Sequence[tuple[str, float]]) -> CpuLine:
     fields = {name: row[name] for name in _SIMPLE}
-    return CpuLine(**fields, ending=CpuEnding(row["ending"]), waits=tuple(waits))
+    ending = CpuEnding(row["ending"]) if row["ending"] in _ENDINGS else CpuEnding.FAILED  # a newer operator's word
+    return CpuLine(**fields, ending=ending, waits=tuple(waits))
 
 
 def _waits_of(rows: Sequence[dict[str, Any]], connection: Connection) -> dict[str, list[tuple[str, float]]]:

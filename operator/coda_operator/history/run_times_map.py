@@ -88,6 +88,10 @@ class RunTimesMap:
                 log.info("%s is not written yet: %s", NAME, error)
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)
+            except Exception:  # the outermost loop of this work: jobs do without the map, but not without an operator
+                log.exception("%s is not written", NAME)
+                self._changed.set()
+                await asyncio.sleep(EVERY_S)
 
     async def write(self, records: Records) -> None:
         """Write the map if it is not as it was. Raises a CodaError."""

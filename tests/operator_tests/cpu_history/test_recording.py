@@ -370,3 +370,22 @@ async def test_a_store_that_hangs_is_away(api: FakeCluster, table: Table) -> Non
             await asyncio.sleep(2 * LONGEST_TRY_S)
             assert not replica.recorder.is_away
     assert [job.uid for job in table.written] == ["uid-work"]
+
+
+async def test_a_fault_of_ours_does_not_end_the_operator(api: FakeCluster, table: Table) -> None:
+    has_fault = True
+
+    async def faulty(function: Callable[..., Any], *values: Any) -> Any:
+        if has_fault:
+            raise ZeroDivisionError
+        return function(*values)
+
+    replica = Replica(api, table, aside=faulty)
+    async with replica.running():
+        put(api, phase("Failed"))
+        await asyncio.sleep(60)
+        assert replica.recorder.is_away
+        has_fault = False
+        await asyncio.sleep(120)
+        assert not replica.recorder.is_away
+    assert [job.uid for job in table.written] == ["uid-work"]

@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL
 from coda.history.cpu_jobs import CpuEnding, CpuUse, FinishedCpuJob, cpu_lines
 from coda_operator.history.cpu_job_table import BATCH
 from coda_operator.history.store import Store
-from tests.operator_tests.history.test_store import migrated
+from tests.operator_tests.history.test_store import change, migrated
 
 HOUR_S = 1_699_999_200.0
 ALWAYS = (0.0, 2e10)
@@ -190,3 +190,9 @@ def test_a_store_of_an_older_operator_has_none(database: URL) -> None:
     store.migrate()
     assert store.cpu_jobs.write([replace(job(1), uid="u" * 64)], HOUR_S) == 1
     store.close()
+
+
+def test_an_ending_that_a_newer_operator_wrote_is_a_failure(store: Store, database: URL) -> None:
+    store.cpu_jobs.write([job(1)], HOUR_S)
+    change(database, "UPDATE finished_cpu_jobs SET ending = 'Preempted'")
+    assert [line.ending for line in store.cpu_jobs.lines(*ALWAYS)] == [CpuEnding.FAILED]

@@ -77,6 +77,24 @@ async def test_it_is_brought_up_to_date_once_a_minute_and_after_an_outage_of_the
     assert len(groups_from_json(api.item(PATH))) == 31
 
 
+async def test_a_fault_of_ours_does_not_end_the_operator() -> None:
+    class Faulty(Records):
+        def runs(self, most: int) -> list[FinishedRun]:
+            if self.is_away:
+                raise ZeroDivisionError
+            return self.found
+
+    api, records = FakeCluster(), Faulty()
+    records.is_away = True
+    task = asyncio.create_task(RunTimesMap(api, records, clock=clock, aside=at_once).run())
+    await asyncio.sleep(3 * EVERY_S)
+    assert not task.done()
+    records.is_away = False
+    await asyncio.sleep(2 * EVERY_S)
+    task.cancel()
+    assert len(api.writes()) == 1
+
+
 async def test_the_use_of_a_week_is_read_every_ten_minutes() -> None:
     api, records = FakeCluster(), Records()
     task = asyncio.create_task((published := RunTimesMap(api, records, clock=clock, aside=at_once)).run())

@@ -39,6 +39,15 @@ def migrated(url: URL, revision: str) -> None:
     engine.dispose()
 
 
+def change(url: URL, *statements: str) -> None:
+    """What somebody else does to a database."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
 def test_what_is_written_is_read(database: URL) -> None:
     store = Store(database)
     store.migrate()
@@ -180,6 +189,18 @@ def test_it_answers_what_the_map_and_the_start_points_ask(database: URL) -> None
     assert store.runs(9)[0] == FinishedRun("ann", "NLP", 16, 50.0)
     assert store.tuned(0.0) == [("a", "", 8, 30), ("a", "NLP", 8, 24), ("ann", "NLP", 8, 40)]
     assert store.tuned(record(3).ended_s) == [("a", "NLP", 8, 12)]
+    store.close()
+
+
+def test_an_ending_that_a_newer_operator_wrote_is_a_failure_by_its_word_and_teaches_nothing(database: URL) -> None:
+    store = Store(database)
+    store.migrate()
+    store.write([record(1), record(2, failure_class="Oom"), record(3)])
+    change(database, "UPDATE finished_jobs SET ending = 'Preempted' WHERE uid <> 'uid-3'")
+    jobs = list(store.jobs(*ALWAYS))
+    assert [job.ending for job in jobs] == [Ending.FAILED, Ending.FAILED, Ending.SUCCEEDED]
+    assert [job.failure_class for job in jobs] == ["Preempted", "Oom", ""]
+    assert len(store.runs(9)) == 1
     store.close()
 
 
