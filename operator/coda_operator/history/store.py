@@ -77,7 +77,7 @@ class Store:
 
     def __init__(self, url: URL) -> None:
         self._url = url
-        self._name = url.render_as_string(hide_password=True)
+        self._name = _shown(url)
         self._engine = _engine(url)
         self._insert = _INSERTS[self._engine.dialect.name]
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
@@ -185,6 +185,11 @@ class Store:
             raise Outage(f"{self._name}: {_first_line(error)}") from error
 
 
+def _shown(url: URL) -> str:
+    """Name the database. No parameter of the URL is in it, since the password may be one."""
+    return URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database).render_as_string()
+
+
 def _upgrade(connection: Connection) -> None:
     """Make the tables in a new database, and change those of an older version; both are one transaction."""
     tables = set(inspect(connection).get_table_names())
@@ -207,7 +212,7 @@ def _run_migrations(connection: Connection) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise Outage(f"{connection.engine.url.render_as_string()}: {_first_line(error)}") from error
+        raise Outage(f"{_shown(connection.engine.url)}: {_first_line(error)}") from error
 
 
 def _engine(url: URL) -> Engine:

@@ -326,11 +326,28 @@ def test_a_url_of_another_kind_is_one_sentence_without_its_password(url: str) ->
     assert "secret" not in str(refused.value)
 
 
-def test_the_password_of_the_store_is_in_no_message() -> None:
-    store = Store(URL.create("postgresql+psycopg", username="u", password="secret", host="127.0.0.1", port=1))
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:secret@127.0.0.1:1/d", "postgresql://127.0.0.1:1/d?user=u&password=secret"]
+)
+def test_the_password_of_the_store_is_in_no_message(url: str) -> None:
+    found = database_url(url, "")
+    assert found is not None
+    store = Store(found)
     with pytest.raises(Outage) as away:
         store.write([record(1)])
+    assert str(away.value).startswith("postgresql://127.0.0.1:1/d: ")
     assert "secret" not in str(away.value)
+
+
+def test_it_is_in_none_either_where_the_schema_cannot_be_changed(server: PostgreSQL) -> None:
+    database = server.new_database().update_query_dict({"password": "secret"})
+    store = Store(database)
+    store.migrate()
+    change(database, "UPDATE alembic_version SET version_num = '9999'", "DROP TABLE finished_job_waits")
+    with pytest.raises(Outage, match="9999") as away:
+        store.migrate()
+    assert "secret" not in str(away.value)
+    store.close()
 
 
 def test_a_connection_that_leads_nowhere_is_noticed() -> None:
