@@ -7,6 +7,7 @@ uid and attempt is there already, and stays as it is. Errors name the database w
 from __future__ import annotations
 
 import fcntl
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
 from coda_operator.history.writer import STATEMENT_S, RecordRefused
+
+log = logging.getLogger(__name__)
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
@@ -83,7 +86,9 @@ class Store:
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
 
     def migrate(self) -> None:
-        """Bring the schema up to date; two processes at once do it one after the other. Raises Outage."""
+        """Bring the schema up to date; two processes at once do it one after the other. Raises Outage.
+
+        A newer schema stays as it is, and is written if it has all that this version needs."""
         with self._errors(), self._alone(), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": LOCK_ID})
@@ -204,15 +209,41 @@ def _run_migrations(connection: Connection) -> None:
     # Here, since alembic takes a second to load: only a database of another version needs it.
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    there = connection.scalars(select(VERSION)).all() if inspect(connection).has_table(VERSION.name) else []
+    if newer := sorted(set(there) - known):
+        obstacle, name = _obstacle(connection), _shown(connection.engine.url)
+        if obstacle:
+            raise Outage(f"{name}: it is of a newer version, {newer[0]}: {obstacle}; upgrade the operator")
+        log.warning("%s is of a newer version, %s: what only that one knows is left out of records", name, newer[0])
+        return
     try:
         command.upgrade(config, "head")
     except CommandError as error:
         raise Outage(f"{_shown(connection.engine.url)}: {_first_line(error)}") from error
+
+
+def _obstacle(connection: Connection) -> str:
+    """Return why this version cannot write the database; empty if it can."""
+    found = inspect(connection)
+    for table in METADATA.sorted_tables:
+        if not found.has_table(table.name):
+            return f"{table.name} is missing"
+        there = {column["name"]: column for column in found.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                return f"{table.name}.{column.name} is missing"
+        for name, other in there.items():
+            is_filled = other["nullable"] or other["default"] is not None or "identity" in other or "computed" in other
+            if name not in table.columns and not is_filled:
+                return f"{table.name}.{name} needs a value"
+    return ""
 
 
 def _engine(url: URL) -> Engine:

@@ -160,18 +160,6 @@ def test_an_older_database_keeps_its_records(database: URL) -> None:
     store.close()
 
 
-def test_a_database_of_a_newer_version_is_not_written(database: URL) -> None:
-    store = Store(database)
-    store.migrate()
-    engine = create_engine(database)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    engine.dispose()
-    with pytest.raises(Outage, match="9999"):
-        store.migrate()
-    store.close()
-
-
 def test_it_answers_what_the_map_and_the_start_points_ask(database: URL) -> None:
     store = Store(database)
     store.migrate()
