@@ -112,6 +112,7 @@ class CpuRecorder:
         """A try has failed: the next one is after so long."""
         delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))
         self._failures += 1
+        self._is_open = False  # what comes back may be a back-up of an older version
         return delay_s
 
     async def _step(self) -> float | None:

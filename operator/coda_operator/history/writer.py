@@ -51,7 +51,8 @@ class Writer:
     """A bounded queue of records in front of a store. `put`, `discard` and `is_away` may be called from any thread.
 
     `on_stored` is told, by the writing thread, what was stored, and what the store refused for good. `on_opened` is
-    called by it once the store is open, and as long as it returns False, again after records were written."""
+    called by it once the store is open for the first time, and as long as it returns False, again after records were
+    written."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class Writer:
         self._changed = threading.Condition()
         self._waiting: dict[Key, FinishedJob] = {}
         self._is_open = False
+        self._was_open = False
         self._calls_again = False
         self._failures = 0
         self._began_s: float | None = None  # the present try
@@ -130,7 +132,8 @@ class Writer:
             if not self._is_open:
                 self._store.migrate()
                 self._is_open = True
-                self._calls_again = not self._on_opened()
+                if not self._was_open:
+                    self._was_open, self._calls_again = True, not self._on_opened()
             with self._changed:
                 batch = dict(list(self._waiting.items())[:BATCH])
             stored, refused = self._written(batch)
@@ -173,6 +176,7 @@ class Writer:
         if sentence != self._error:
             log.warning("the history store is away: %s; %d records wait", sentence, len(self._waiting))
         self._failures, self._error = self._failures + 1, sentence
+        self._is_open = False  # what comes back may be a back-up of an older version
         return delay_s
 
     def run_in_thread(self) -> threading.Thread:
