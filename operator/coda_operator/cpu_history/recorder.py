@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from coda.errors import Outage
 from coda.history.cpu_jobs import FinishedCpuJob
 from coda_operator.cpu_history.pod_watch import KEPT_S, CpuPodWatch
-from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, LONGEST_TRY_S, RecordRefused
+from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, LONGEST_TRY_S, RecordRefused, StoreFull
 from coda_operator.metrics import CpuHistoryMetrics
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class CpuRecorder:
         self._failures = 0
         self._began_s: float | None = None  # the present try
         self._is_open = False
+        self._is_full = False
         metrics.show_waiting(lambda: watch.waiting, lambda: watch.lost)
 
     @property
@@ -121,11 +122,15 @@ class CpuRecorder:
             if not self._is_open:
                 await self._opened()
                 self._is_open = True
+            if self._is_full:  # else nothing could ever be written
+                self._is_full = False
+                await self._tidy()
             if batch := self._watch.pending(BATCH):
                 await self._write(batch)
             if self._clock() >= self._tidied_s + TIDY_EVERY_S or self._clock() < self._tidied_s:
                 await self._tidy()
         except Outage as error:
+            self._is_full = isinstance(error, StoreFull)
             if not self._failures:
                 log.warning("CPU jobs are not stored: %s; %d records wait", error, self._watch.waiting)
             return self._delay_s()

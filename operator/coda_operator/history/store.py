@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +39,7 @@ from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
-from coda_operator.history.writer import STATEMENT_S, RecordRefused
+from coda_operator.history.writer import STATEMENT_S, RecordRefused, StoreFull
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,15 @@ CONNECT_S: Final = 5
 
 READ_ONLY: Final = "25006"
 """PostgreSQL's error for a write to a server that may only be read, as a standby is. Source: its manual, appendix A."""
+
+DISK_FULL: Final = "53100"
+"""PostgreSQL's error for a disk without space. Source: as above."""
+
+RESERVE_BYTES: Final = 32 * 2**20
+LARGEST_RESERVE: Final = 0.25
+"""SQLite leaves so much of its volume free, but at most this share, for what is not in the file yet. Deleting takes
+space first, too: without a reserve a full volume could never be emptied. A transaction of 500 lines of CPU jobs, whose
+keys lie anywhere, changes up to 3000 pages of 4 KiB. Our choice."""
 
 BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
@@ -187,7 +198,7 @@ class Store:
         except (DataError, IntegrityError) as error:
             raise RecordRefused(f"{self._name}: {_first_line(error)}") from error
         except (SQLAlchemyError, OSError) as error:
-            raise Outage(f"{self._name}: {_first_line(error)}") from error
+            raise (StoreFull if _lacks_space(error) else Outage)(f"{self._name}: {_first_line(error)}") from error
 
 
 def _shown(url: URL) -> str:
@@ -285,7 +296,30 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """Python's module begins no transaction before a change of the schema: a migration would be done by halves."""
+    _keep_reserve(connection)
     connection.exec_driver_sql("BEGIN")
+
+
+def _keep_reserve(connection: Connection) -> None:
+    """Bound SQLite's file. Before each transaction, since a volume may be enlarged."""
+    file = connection.engine.url.database
+    if not file:
+        return
+    place, raw = os.statvfs(Path(file).absolute().parent), connection.connection
+    used = sum(path.stat().st_size for path in (Path(file), Path(f"{file}-wal")) if path.exists())
+    whole = used + place.f_bavail * place.f_frsize
+    cursor = raw.cursor()
+    (page_bytes,) = cursor.execute("PRAGMA page_size").fetchone()
+    pages = int(whole - min(RESERVE_BYTES, LARGEST_RESERVE * whole)) // page_bytes
+    cursor.execute(f"PRAGMA max_page_count={max(1, pages)}")  # never below what the file has
+    cursor.close()
+
+
+def _lacks_space(error: Exception) -> bool:
+    cause = getattr(error, "orig", None)
+    return (
+        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", "") == DISK_FULL
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -37,6 +37,10 @@ class RecordRefused(CodaError):
     """The database will never take such a record."""
 
 
+class StoreFull(Outage):
+    """The database has no space for more."""
+
+
 class Target(Protocol):
     """What is written to: `Store`, or a test's."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from coda_operator.history.writer import LONGEST_TRY_S
+from coda.history.cpu_jobs import FinishedCpuJob
+from coda_operator.cpu_history.recorder import TIDY_EVERY_S
+from coda_operator.history.writer import LONGEST_TRY_S, StoreFull
 from tests.operator_tests.cpu_history.pods import PODS, phase
 from tests.operator_tests.cpu_history.replicas import Replica, Table, put
 from tests.operator_tests.fake_cluster import FakeCluster
@@ -115,3 +117,27 @@ async def test_after_a_failed_try_the_schema_is_brought_up_to_date_again(api: Fa
         put(api, phase("Failed"), "other")
         await asyncio.sleep(120)
         assert replica.openings == openings
+
+
+class SmallTable(Table):
+    """A store with place for so many lines."""
+
+    place = 3
+
+    def write(self, jobs: Sequence[FinishedCpuJob], now_s: float) -> int:
+        if len(self.written) >= self.place:
+            raise StoreFull("database or disk is full")
+        return super().write(jobs, now_s)
+
+
+async def test_a_full_store_makes_room_by_itself(api: FakeCluster) -> None:
+    table = SmallTable()
+    replica = Replica(api, table, kept_s=3600.0)
+    async with replica.running():
+        for number in range(3):
+            put(api, phase("Failed"), f"p{number}")
+        await asyncio.sleep(3600.0)
+        put(api, phase("Failed"), "last")
+        await asyncio.sleep(TIDY_EVERY_S / 2)
+        assert [job.uid for job in table.written] == ["uid-last"]
+        assert not replica.recorder.is_away
