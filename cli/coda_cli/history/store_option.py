@@ -25,8 +25,10 @@ StoreOption = Annotated[
 
 @contextmanager
 def opened_store(history: str | None, *, may_create: bool = False) -> Iterator[Store]:
-    """Open the store that the option or the environment names. Raises InvalidInput, and CodaError where it is away."""
-    store = Store(_url(history, may_create=may_create))
+    """Open the store that the option or the environment names; to read it only, unless it `may_create` one.
+
+    Raises InvalidInput, and CodaError where it is away."""
+    store = Store(_url(history, may_create=may_create), reads_only=not may_create)
     try:
         yield store
     except Outage as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +15,8 @@ from sys import intern
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     Connection,
-    Engine,
-    create_engine,
-    event,
     func,
     inspect,
     literal,
@@ -30,7 +26,7 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
 from coda.errors import InvalidInput, Outage
@@ -38,28 +34,14 @@ from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
+from coda_operator.history.engine import engine_of, lacks_space
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
-from coda_operator.history.writer import STATEMENT_S, RecordRefused, StoreFull
+from coda_operator.history.writer import RecordRefused, StoreFull
 
 log = logging.getLogger(__name__)
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
-CONNECT_S: Final = 5
-"""The limit of one connect. Our choice."""
-
-READ_ONLY: Final = "25006"
-"""PostgreSQL's error for a write to a server that may only be read, as a standby is. Source: its manual, appendix A."""
-
-DISK_FULL: Final = "53100"
-"""PostgreSQL's error for a disk without space. Source: as above."""
-
-RESERVE_BYTES: Final = 32 * 2**20
-LARGEST_RESERVE: Final = 0.25
-"""SQLite leaves so much of its volume free, but at most this share, for what is not in the file yet. Deleting takes
-space first, too: without a reserve a full volume could never be emptied. A transaction of 500 lines of CPU jobs, whose
-keys lie anywhere, changes up to 3000 pages of 4 KiB. Our choice."""
-
 BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
 
@@ -87,12 +69,15 @@ def database_url(url: str, file: str) -> URL | None:
 
 
 class Store:
-    """One database. Connections are made when they are needed, and again after they were lost."""
+    """One database. Connections are made when they are needed, and again after they were lost.
 
-    def __init__(self, url: URL) -> None:
+    Who `reads_only` calls neither `migrate` nor `write`, and reads what a store of an older version has."""
+
+    def __init__(self, url: URL, *, reads_only: bool = False) -> None:
         self._url = url
         self._name = _shown(url)
-        self._engine = _engine(url)
+        self._engine = engine_of(url, reads_only=reads_only)
+        self._reads_only = reads_only
         self._insert = _INSERTS[self._engine.dialect.name]
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
 
@@ -134,14 +119,19 @@ class Store:
         return len(written)
 
     def jobs(self, from_s: float, to_s: float) -> Iterator[FinishedJob]:
-        """Yield the jobs that ended in [from_s, to_s), by end, with `BATCH` of them in memory. Raises Outage."""
+        """Yield the jobs that ended in [from_s, to_s), by end, with `BATCH` of them in memory.
+
+        Raises Outage, or InvalidInput if it `reads_only` and there is no history."""
         order = (_JOBS.c.ended_s, _JOBS.c.uid, _JOBS.c.attempt)
         left = (_JOBS.c.ended_s >= from_s) & (_JOBS.c.ended_s < to_s)
+        columns: list[Column[Any]] = []
         while True:
             with self._errors(), self._engine.connect() as connection:
-                batch = select(_JOBS).where(left).order_by(*order).limit(BATCH)
+                columns = columns or self._columns(connection)
+                batch = select(*columns).where(left).order_by(*order).limit(BATCH)
                 rows = [row._asdict() for row in connection.execute(batch)]
-                waits_by_key = _waits_of(rows, connection)
+                has_waits = not self._reads_only or inspect(connection).has_table(_WAITS.name)
+                waits_by_key = _waits_of(rows, connection) if has_waits else {}
             for row in rows:
                 yield _job(row, waits_by_key.get((row["uid"], row["attempt"]), ()))
             if len(rows) < BATCH:
@@ -149,6 +139,16 @@ class Store:
             last = tuple(rows[-1][column.name] for column in order)
             beyond = tuple_(*order) > tuple_(*map(literal, last))
             left = (_JOBS.c.ended_s >= last[0]) & (_JOBS.c.ended_s < to_s) & beyond  # the first part: for the index
+
+    def _columns(self, connection: Connection) -> list[Column[Any]]:
+        """Those that there are: a store that is only read may be of an older version."""
+        if not self._reads_only:
+            return list(_JOBS.columns)
+        found = inspect(connection)
+        if not found.has_table(_JOBS.name):
+            raise InvalidInput(f"{self._name} has no history: it has no table {_JOBS.name}")
+        there = {column["name"] for column in found.get_columns(_JOBS.name)}
+        return [column for column in _JOBS.columns if column.name in there]
 
     def runs(self, most: int) -> list[FinishedRun]:
         """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage."""
@@ -198,7 +198,7 @@ class Store:
         except (DataError, IntegrityError) as error:
             raise RecordRefused(f"{self._name}: {_first_line(error)}") from error
         except (SQLAlchemyError, OSError) as error:
-            raise (StoreFull if _lacks_space(error) else Outage)(f"{self._name}: {_first_line(error)}") from error
+            raise (StoreFull if lacks_space(error) else Outage)(f"{self._name}: {_first_line(error)}") from error
 
 
 def _shown(url: URL) -> str:
@@ -257,71 +257,6 @@ def _obstacle(connection: Connection) -> str:
     return ""
 
 
-def _engine(url: URL) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": STATEMENT_S})
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    limits = {
-        "connect_timeout": CONNECT_S,
-        "options": f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s",
-        "tcp_user_timeout": STATEMENT_S * 1000,
-        "keepalives_idle": STATEMENT_S,  # an answer is awaited in silence: nothing that TCP would miss
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "application_name": "coda-operator",
-    }
-    engine = create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
-    event.listen(engine, "handle_error", leave_read_only)
-    return engine
-
-
-def leave_read_only(context: ExceptionContext) -> None:
-    """Close every connection once one may not write: after a fail-over they lead to a standby, which answers pings.
-
-    Whoever only reads, as `coda report`, may stay at a standby."""
-    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
-        context.is_disconnect = True
-
-
-def _set_up_sqlite(connection: Any, _record: object) -> None:
-    """Readers do not stop the writer, and what was committed survives a loss of power."""
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """Python's module begins no transaction before a change of the schema: a migration would be done by halves."""
-    _keep_reserve(connection)
-    connection.exec_driver_sql("BEGIN")
-
-
-def _keep_reserve(connection: Connection) -> None:
-    """Bound SQLite's file. Before each transaction, since a volume may be enlarged."""
-    file = connection.engine.url.database
-    if not file:
-        return
-    place, raw = os.statvfs(Path(file).absolute().parent), connection.connection
-    used = sum(path.stat().st_size for path in (Path(file), Path(f"{file}-wal")) if path.exists())
-    whole = used + place.f_bavail * place.f_frsize
-    cursor = raw.cursor()
-    (page_bytes,) = cursor.execute("PRAGMA page_size").fetchone()
-    pages = int(whole - min(RESERVE_BYTES, LARGEST_RESERVE * whole)) // page_bytes
-    cursor.execute(f"PRAGMA max_page_count={max(1, pages)}")  # never below what the file has
-    cursor.close()
-
-
-def _lacks_space(error: Exception) -> bool:
-    cause = getattr(error, "orig", None)
-    return (
-        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", "") == DISK_FULL
-    )
-
-
 def _first_line(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:300]
@@ -346,7 +281,7 @@ def _row(job: FinishedJob) -> dict[str, Any]:
 
 
 def _job(row: dict[str, Any], waits: Iterable[tuple[str, float]]) -> FinishedJob:
-    owner, word = row["owner"] or row["namespace"], row["ending"]
+    owner, word = row.get("owner") or row["namespace"], row["ending"]
     fields = row | {"owner": owner, "waits": tuple(waits)}
     if word not in _ENDINGS:  # a newer operator's: reports show it as a failure, by its word
         return FinishedJob(**(fields | {"ending": Ending.FAILED, "failure_class": row["failure_class"] or word}))

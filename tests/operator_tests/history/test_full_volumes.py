@@ -10,7 +10,8 @@ from psycopg.errors import DiskFull
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 
-from coda_operator.history.store import RESERVE_BYTES, Store
+from coda_operator.history.engine import RESERVE_BYTES
+from coda_operator.history.store import Store
 from coda_operator.history.writer import StoreFull
 from tests.operator_tests.cpu_history.test_table import HOUR_S, job
 from tests.operator_tests.history.databases import PostgreSQL
@@ -27,7 +28,7 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         free = VOLUME_BYTES + RESERVE_BYTES - sum(file.stat().st_size for file in tmp_path.iterdir())
         return os.statvfs_result((4096, 4096, 0, 0, free // 4096, 0, 0, 0, 0, 255))
 
-    monkeypatch.setattr("coda_operator.history.store.LARGEST_RESERVE", 1.0)
+    monkeypatch.setattr("coda_operator.history.engine.LARGEST_RESERVE", 1.0)
     monkeypatch.setattr(os, "statvfs", statvfs)
     return tmp_path
 

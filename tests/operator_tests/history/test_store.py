@@ -19,7 +19,8 @@ from sqlalchemy.engine import URL, Engine
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
-from coda_operator.history.store import MIGRATIONS, Store, database_url, leave_read_only
+from coda_operator.history.engine import leave_read_only
+from coda_operator.history.store import MIGRATIONS, Store, database_url
 from coda_operator.history.tables import METADATA, VERSION
 from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
