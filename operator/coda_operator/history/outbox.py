@@ -1,7 +1,8 @@
 """Which finished jobs may go: those whose record is stored. The finished TrainingJob is the outbox.
 
 A job is asked for its record at each of its steps, until the store has it. So nothing is lost with the process, and
-what is stored twice is one record. Where the store is away for a day the record is dropped, counted, and the job goes.
+what is stored twice is one record. Where the store is away for a day the record is dropped, counted, and the job goes;
+but not before a try has failed since it was asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from coda.history import FinishedJob
 from coda_operator.history.writer import BATCH, Key, Writer
@@ -22,6 +23,13 @@ LONGEST_WAIT_S: Final = 86400.0
 LOOK_AGAIN_S: Final = 60.0
 MOST_SETTLED: Final = 10_000
 """Jobs remembered as stored while their finalizer is not lifted yet; one that is forgotten is stored once more."""
+
+
+class _Asked(NamedTuple):
+    """When a record was asked for first: by the clock, and by that of the writer."""
+
+    at_s: float
+    by_writer_s: float
 
 
 class Outbox:
@@ -44,7 +52,7 @@ class Outbox:
         self._settled: dict[Key, None] = {}
         self._job_by_key: dict[Key, str] = {}  # of the records that wait in the writer
         self._turned_away: dict[str, None] = {}  # jobs whose record found no place in it
-        self._first_seen_s: dict[Key, float] = {}
+        self._asked: dict[Key, _Asked] = {}
 
     def is_settled(self, uid: str, attempt: int) -> bool:
         """True once the record of this end is stored, or never will be."""
@@ -56,9 +64,9 @@ class Outbox:
         `since_s`: when the job ended, or was deleted, by its own status."""
         key, now_s = (record.uid, record.attempt), self._clock()
         assert self._writer is not None
-        first_s = self._first_seen_s.setdefault(key, now_s)
-        last_s = min(since_s or now_s, first_s) + LONGEST_WAIT_S
-        if now_s >= last_s and self._writer.is_away:
+        asked = self._asked.setdefault(key, _Asked(now_s, self._writer.now_s))
+        last_s = min(since_s or now_s, asked.at_s) + LONGEST_WAIT_S
+        if now_s >= last_s and self._writer.has_failed_since(asked.by_writer_s):
             self._drop(key, job)
             return now_s
         if self._writer.put(record):
@@ -70,7 +78,7 @@ class Outbox:
     def forget(self, uid: str, attempt: int) -> None:
         """The job may go, or is gone."""
         self._settled.pop((uid, attempt), None)
-        self._first_seen_s.pop((uid, attempt), None)
+        self._asked.pop((uid, attempt), None)
 
     def on_stored(self, stored: Sequence[Key], refused: Sequence[Key]) -> None:
         """The writer has stored these, and lost those that the store refused for good."""
@@ -93,7 +101,7 @@ class Outbox:
 
     def _settle(self, key: Key) -> None:
         self._settled[key] = None
-        self._first_seen_s.pop(key, None)
+        self._asked.pop(key, None)
         while len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
         if (job := self._job_by_key.pop(key, None)) is not None:

@@ -79,6 +79,7 @@ class Writer:
         self._calls_again = False
         self._failures = 0
         self._began_s: float | None = None  # the present try
+        self._tried_s = 0.0  # when the last one began that has ended
         self._stopped = False
         self._error = ""
 
@@ -110,6 +111,19 @@ class Writer:
         return f"it has not answered for {silent_s:.0f} s" if silent_s > LONGEST_TRY_S else self._error
 
     @property
+    def now_s(self) -> float:
+        """By the clock of `has_failed_since`."""
+        return self._clock()
+
+    def has_failed_since(self, since_s: float) -> bool:
+        """True if a try failed that began since, and none went well after it; or the present one lasts too long since.
+
+        So whoever waited from then on was tried in vain."""
+        began_s = self._began_s
+        hangs = began_s is not None and self._clock() - max(began_s, since_s) > LONGEST_TRY_S
+        return hangs or (self._failures > 0 and self._tried_s >= since_s)
+
+    @property
     def _silent_s(self) -> float:
         """How long the present try lasts."""
         began_s = self._began_s
@@ -124,11 +138,11 @@ class Writer:
         """Try once: open the store, then write one batch. Returns in how many seconds to try again; None: when woken.
 
         Not for two threads at once."""
-        self._began_s = self._clock()
+        self._began_s = began_s = self._clock()
         try:
             return self._try()
         finally:
-            self._began_s = None
+            self._began_s, self._tried_s = None, began_s
 
     def _try(self) -> float | None:
         calls_again = self._calls_again
