@@ -22,12 +22,16 @@ NAME: Final = "coda-run-times"
 PATH: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}"
 MOST_CORES_PER_GPU: Final = 1024.0  # as an ArrayQuota allows
 MOST_ACCOUNTS: Final = 1000
-"""A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
+TABLE_BYTES: Final = 400_000
+"""Bounds of the map. The API server takes 1 MiB in all; 1000 groups, or accounts, of owners with names of 60 characters
+take about 200 KB. Our choice."""
 
 
 def map_json(groups: Iterable[RunGroup], used: Iterable[Account], past: PastUse | None = None) -> Json:
-    """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are."""
-    largest = sorted(used, key=lambda account: (-account.gpu_s, account.owner, account.replicas))[:MOST_ACCOUNTS]
+    """Return the ConfigMap. Times are whole seconds, which is as exact as quantiles are.
+
+    Of `groups` the first are kept, as many as fit; of `used` those with the most GPU-time."""
+    largest = sorted(used, key=lambda it: (-it.gpu_s, it.owner, it.replicas, it.gpus_per_replica))[:MOST_ACCOUNTS]
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -121,4 +125,13 @@ def _account_json(account: Account) -> dict[str, Any]:
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
-    return orjson.dumps(rows).decode()
+    """The first of these, as many as fit, as JSON of `TABLE_BYTES` at most."""
+    texts: list[bytes] = []
+    left = TABLE_BYTES - len(b"[]")
+    for row in rows:
+        text = orjson.dumps(row)
+        left -= len(text) + len(b",")
+        if left < 0:
+            break
+        texts.append(text)
+    return (b"[" + b",".join(texts) + b"]").decode()

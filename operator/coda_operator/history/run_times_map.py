@@ -16,7 +16,7 @@ from coda.errors import CodaError
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, accounts, run_groups
 from coda.history.cpu_jobs import CpuUse
 from coda.history.division import SPAN_S, HeldSpan, PastUse, held_span, past_use, with_cpu_use
-from coda_kube.api.client import Client
+from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import OPERATOR
 from coda_kube.objects.run_times import NAME, PATH, map_json
@@ -27,7 +27,7 @@ EVERY_S: Final = 60.0
 RETRY_S: Final = 10.0
 MOST_RUNS: Final = 20_000
 MOST_GROUPS: Final = 1000
-"""A bound of the map: 200 KB, where etcd takes 1.5 MB. Our choice."""
+"""A bound of the map, besides the one in bytes (`coda_kube.objects.run_times`). Our choice."""
 WEEK_S: Final = SPAN_S
 USAGE_EVERY_S: Final = 600.0
 """The use of a week changes slowly, and to read the records of 100 000 jobs takes seconds."""
@@ -68,6 +68,7 @@ class RunTimesMap:
         self._used: tuple[Account, ...] = ()
         self._past = PastUse()
         self._used_at_s = -inf
+        self._refusal = ""
 
     def note_change(self) -> None:
         """There are new records. On the event loop."""
@@ -84,6 +85,12 @@ class RunTimesMap:
                 if self._records is not None:
                     await self.write(self._records)
                 await asyncio.sleep(EVERY_S)
+            except Rejected as error:
+                if str(error) != self._refusal:
+                    log.warning("%s is refused: %s", NAME, error)
+                self._refusal = str(error)
+                self._changed.set()
+                await asyncio.sleep(RETRY_S)
             except CodaError as error:
                 log.info("%s is not written yet: %s", NAME, error)
                 self._changed.set()

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 
 from coda.errors import InvalidInput, Outage
 from coda.history import Account, FinishedJob, FinishedRun, RunGroup, run_groups
 from coda.history.cpu_jobs import CpuUse
 from coda.history.division import LEAST_JOBS, CategoryUse, PastUse
+from coda_kube.api.client import Rejected
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.run_times import MOST_ACCOUNTS, PATH, groups_from_json, map_json, past_use_from_json
 from coda_operator.history.run_times_map import EVERY_S, MOST_GROUPS, USAGE_EVERY_S, RunTimesMap
 from tests.operator_tests.fake_cluster import FakeCluster, clock
@@ -115,7 +118,7 @@ async def test_without_a_store_nothing_is_written() -> None:
 
 
 def test_the_map_is_small_even_for_the_largest_cluster() -> None:
-    """etcd takes 1.5 MB. Names of namespaces have 63 characters at most."""
+    """Names of namespaces have 63 characters at most."""
     owner = "n" * 58
     groups = [
         RunGroup(owner=f"{owner}{number:05}", category="Speech", gpus=4096, jobs=20_000, run_s=(10_000_000.0,) * 9)
@@ -139,6 +142,52 @@ def test_the_map_is_small_even_for_the_largest_cluster() -> None:
     assert groups_from_json(made) == tuple(groups)
     assert f"{owner}{2 * MOST_ACCOUNTS - 1:05}" in made["data"]["usage"]  # the largest are kept
     assert f"{owner}00000" not in made["data"]["usage"]
+
+
+CONFIG_MAP_BYTES = 2**20
+"""What the API server takes. Source: Kubernetes, pkg/apis/core/validation, `MaxSecretSize`, for both."""
+
+
+def test_the_map_fits_whatever_owners_are_called() -> None:
+    """A user's name has 256 characters at most, of any script."""
+    owner = "研" * 250
+    groups = [
+        RunGroup(owner=f"{owner}{number:05}", category="Speech", gpus=4096, jobs=MOST_GROUPS - number, run_s=(1e7,) * 9)
+        for number in range(MOST_GROUPS)
+    ]
+    used = [
+        Account(
+            owner=f"{owner}{number:05}",
+            replicas=4096,
+            gpus_per_replica=128,
+            jobs=100_000,
+            gpu_s=1e12 - number,
+            idle_gpu_s=1e12,
+            core_s=1e13,
+            wait_s=1e12,
+        )
+        for number in range(MOST_ACCOUNTS)
+    ]
+    made = map_json(groups, used)
+    assert sum(len(key) + len(text.encode()) for key, text in made["data"].items()) < CONFIG_MAP_BYTES
+    kept = groups_from_json(made)
+    assert kept == tuple(groups[: len(kept)]), "the largest are kept, whole"
+    accounts = orjson.loads(made["data"]["usage"])
+    assert [account["owner"] for account in accounts] == [account.owner for account in used[: len(accounts)]]
+    assert min(len(kept), len(accounts)) > 300, "as many as fit"
+    assert map_json(groups, used[::-1]) == made
+
+
+async def test_a_map_that_is_refused_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(FakeCluster):
+        async def apply(self, path: str, body: Json, *, manager: str, timeout_s: float | None = None) -> Json:
+            raise Rejected(422, "Invalid", "too long: must have at most 1048576 bytes")
+
+    task = asyncio.create_task(RunTimesMap(Refusing(), Records(), clock=clock, aside=at_once).run())
+    await asyncio.sleep(EVERY_S)
+    task.cancel()
+    (said,) = {found.getMessage() for found in caplog.records if found.levelname == "WARNING"}
+    assert said == "coda-run-times is refused: too long: must have at most 1048576 bytes"
 
 
 async def test_it_has_what_the_division_follows_of_the_jobs_of_the_week() -> None:
