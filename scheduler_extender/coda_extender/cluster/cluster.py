@@ -20,6 +20,7 @@ from coda.placements.review import fits_at_once
 from coda.policy.priorities import PriorityRule
 from coda_extender.cluster.daemon_gaps import DaemonGaps
 from coda_extender.cluster.ending_gangs import EndingGangs
+from coda_extender.cluster.held_parts import part_of_pod
 from coda_extender.guard.guard import Guard
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of, metadata_only
@@ -93,9 +94,9 @@ class ExtenderCluster:
         )
         self.array_quotas = WatchCache(client, ARRAY_QUOTAS, listener=self._on_array_quota, may_be_missing=True)
         self._needed = (
-            WatchCache(client, "/api/v1/nodes", listener=self._on_node),
+            WatchCache(client, "/api/v1/nodes", listener=self._on_node, held_part=metadata_only),
             self.pods,
-            WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota),
+            WatchCache(client, "/api/v1/resourcequotas", listener=self._on_quota, held_part=metadata_only),
             WatchCache(client, "/apis/batch/v1/jobs", listener=self._on_batch_job, held_part=metadata_only),
             self.jobs,
         )
@@ -275,9 +276,10 @@ class ExtenderCluster:
 
     def _held_part_of_pod(self, pod: Json) -> Json | None:
         """An ended rank counts as bound until its job has finished; of any other ended pod nothing is needed."""
+        known = self.state.pod_by_id.get(key_of(pod))
         if (pod.get("status") or {}).get("phase") not in ENDED:
-            return pod
-        return metadata_only(pod) if key_of(pod) in self.state.pod_by_id else None
+            return part_of_pod(pod, is_cpu_job=known is not None and known.cpu_job is not None)
+        return metadata_only(pod) if known is not None else None
 
     def _is_past(self, ended: Pod) -> bool:
         """By uid: a job that was submitted again under its name may not be seen yet when a rank of it ends."""

@@ -47,12 +47,12 @@ class DaemonGaps:
     def __init__(self, state: ClusterState, clock: Callable[[], float]) -> None:
         self._state = state
         self._clock = clock
-        self._due_by_node: dict[str, dict[str, _Due]] = {}  # by `_daemon_set`
+        self._due_by_node: dict[str, dict[str, _Due]] = {}  # by `daemon_set_of`
         self._gaps: deque[tuple[_Due, str, str]] = deque()  # with node and owner, the one that ends first comes first
 
     def observe(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:
         """A pod came, changed or went; the state knows already."""
-        if new is not None and after is not None and (owner := _daemon_set(new)):
+        if new is not None and after is not None and (owner := daemon_set_of(new)):
             if after.node is not None:
                 if before is None or before.node is None:  # not one that another is to replace
                     self._forget(after.node, owner)
@@ -60,7 +60,7 @@ class DaemonGaps:
                 known = self._due_by_node.setdefault(after.pinned_to, {}).get(owner)
                 fits_s = known.fits_s if known is not None and known.until_s == float("inf") else None
                 self._due_by_node[after.pinned_to][owner] = _Due(after.request, _constraints(new), fits_s=fits_s)
-        if before is None or before.ended or old is None or not (owner := _daemon_set(old)):
+        if before is None or before.ended or old is None or not (owner := daemon_set_of(old)):
             return
         is_gone = after is None or after.uid != before.uid or after.ended
         if before.node is None:
@@ -117,7 +117,7 @@ class DaemonGaps:
             self._due_by_node.pop(name, None)
 
 
-def _daemon_set(pod: Json) -> str:
+def daemon_set_of(pod: Json) -> str:
     """The namespace of the pod and the uid of the DaemonSet that controls it; empty without one."""
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == "DaemonSet":
