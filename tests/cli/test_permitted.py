@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from coda.errors import Outage
 from coda_cli.__main__ import command_line, commands_for
 from coda_cli.explain import explain_command, queue_command
-from coda_cli.permitted import PermittedLists
+from coda_cli.permitted import PermittedLists, whole
 from coda_cli.top import command as top_command
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
@@ -156,4 +156,4 @@ async def test_only_a_refusal_narrows_a_list() -> None:
 
     api.before = be_away
     with pytest.raises(Outage):
-        await PermittedLists(api, instead=OWN).training_jobs()
+        await PermittedLists(api, instead=OWN).training_jobs(whole)

@@ -18,7 +18,7 @@ from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.name_completion import complete_namespace
-from coda_cli.explain.waiting import Waiting, queue_of
+from coda_cli.explain.waiting import Waiting, part_of_event, part_of_job, part_of_waiting_pod, queue_of
 from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import connect
@@ -78,9 +78,10 @@ async def read_queue(lists: PermittedLists) -> list[Waiting]:
     """Return the queue of a namespace, or of the cluster. Pods and events that are refused count as none.
 
     Raises InvalidInput where Coda is not installed."""
-    jobs = await lists.training_jobs()
-    pods = await lists.core("pods", {"fieldSelector": "status.phase=Pending,spec.schedulerName=coda"})
-    events = await lists.core("events", {"fieldSelector": f"reportingComponent={EXTENDER}"})
+    jobs = await lists.training_jobs(part_of_job)
+    query = {"fieldSelector": "status.phase=Pending,spec.schedulerName=coda"}
+    pods = await lists.core("pods", part_of_waiting_pod, query)
+    events = await lists.core("events", part_of_event, {"fieldSelector": f"reportingComponent={EXTENDER}"})
     return queue_of(jobs, pods, events)
 
 

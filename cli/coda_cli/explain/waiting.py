@@ -11,7 +11,7 @@ from coda.model.resources import NOTHING, Resources
 from coda.wording import amounts_text, counted, listed, moment_text
 from coda_cli.output import printable
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GATE
+from coda_kube.objects.names import ANNOTATION_USER, GATE
 from coda_kube.objects.pod_requests import pod_amounts, resources_from_amounts, resources_from_quantities
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import seconds_from_time
@@ -53,6 +53,43 @@ class Waiting:
             "message": self.message,
             "holders": list(self.holders),
         }
+
+
+def part_of_job(job: Json) -> Json:
+    """Return what `queue_of` reads of a TrainingJob: all but the template of its pods, the longest part."""
+    spec = {name: part for name, part in job["spec"].items() if name != "template"}
+    return {"metadata": _part_of_metadata(job), "spec": spec, "status": job.get("status")}
+
+
+def part_of_waiting_pod(pod: Json) -> Json | None:
+    """Return what `queue_of` reads of a pod; None if the pod does not wait for Coda."""
+    spec = pod["spec"]
+    if not _is_gated(spec):
+        return None
+    kept: Json = {name: spec[name] for name in ("schedulingGates", "priority", "resources", "overhead") if name in spec}
+    for kind in ("containers", "initContainers"):
+        names = ("name", "resources", "ports", "restartPolicy")
+        kept[kind] = [{name: one[name] for name in names if name in one} for one in spec.get(kind) or ()]
+    return {"metadata": _part_of_metadata(pod), "spec": kept}
+
+
+def part_of_event(event: Json) -> Json | None:
+    """Return what `queue_of` reads of an event; None if it gives no reason for a wait."""
+    if event.get("reason") not in _CODES:
+        return None
+    names = ("metadata", "reason", "message", "eventTime", "involvedObject")
+    return {name: event[name] for name in names if name in event} | {"metadata": _part_of_metadata(event)}
+
+
+def _part_of_metadata(item: Json) -> Json:
+    metadata = item["metadata"]
+    names = ("name", "namespace", "ownerReferences", "creationTimestamp")
+    user = {name: text for name, text in (metadata.get("annotations") or {}).items() if name == ANNOTATION_USER}
+    return {name: metadata[name] for name in names if name in metadata} | {"annotations": user}
+
+
+def _is_gated(spec: Item) -> bool:
+    return any(gate["name"] == GATE for gate in spec.get("schedulingGates") or ())
 
 
 def queue_of(jobs: Iterable[Item], pods: Iterable[Item], events: Iterable[Item]) -> list[Waiting]:
@@ -116,7 +153,7 @@ def _lines_of_pods(pods: Iterable[Item], said: Mapping[tuple[str, str], Item]) -
     lines: dict[str, Waiting] = {}
     for pod in pods:
         metadata, spec = pod["metadata"], pod["spec"]
-        if not any(gate["name"] == GATE for gate in spec.get("schedulingGates") or ()):
+        if not _is_gated(spec):
             continue
         owners = metadata.get("ownerReferences") or ()
         owner = next((each for each in owners if each.get("controller")), {"kind": "Pod", "name": metadata["name"]})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from coda.model.job import LARGE_GPUS
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.trial_spec import spec_of_attempt
-from coda_kube.objects.read import Pod, id_of, node_from_json, pod_from_json
+from coda_kube.objects.read import Pod, id_of, node_from_json
 
 Item = Mapping[str, Any]
 
@@ -75,47 +75,80 @@ class ClusterUse:
         return asdict(self)
 
 
+class JobOfArray(NamedTuple):
+    """What counts of a TrainingJob."""
+
+    id: str
+    array: str
+    is_waiting: bool
+
+
+def job_of_array(job: Item) -> JobOfArray:
+    """Read a TrainingJob."""
+    spec, status = spec_of_attempt(job), job.get("status") or {}
+    gpus = int(spec["gpusPerReplica"]) * int(spec.get("replicas") or 1)
+    is_waiting = status.get("phase") in (None, "Queued") and not status.get("placement")
+    return JobOfArray(id_of(job), LARGE if gpus >= LARGE_GPUS else SMALL, is_waiting)
+
+
+def unused_node(item: Item) -> NodeUse:
+    """Read a Node, as if nobody used it."""
+    node = node_from_json(item)
+    size = node.allocatable
+    return NodeUse(name=node.name, takes_pods=node.schedulable, gpus=size.gpus, cores=size.cpu_m / 1000)
+
+
+def throttles_of(profile: Item) -> list[Throttle]:
+    """Read a NodeProfile. The pods are uids."""
+    return [
+        Throttle(
+            node=str(profile["metadata"]["name"]),
+            pod=str(entry.get("podUID") or ""),
+            what=str(entry["what"]),
+            value=str(entry["value"]),
+            original=str(entry["original"]),
+            since=str(entry["since"]),
+        )
+        for entry in (profile.get("status") or {}).get("throttles") or ()
+    ]
+
+
 def cluster_use(
-    nodes: Iterable[Item] | None, pods: Iterable[Item], jobs: Iterable[Item], profiles: Iterable[Item] | None
+    nodes: Iterable[NodeUse] | None,
+    pods: Iterable[Pod],
+    jobs: Iterable[JobOfArray],
+    throttles: Iterable[Throttle] | None,
 ) -> ClusterUse:
     """Return how the nodes are used. A pod counts where it is bound, with what it asks for; an ended one does not.
 
-    `nodes` and `profiles`, which are NodeProfiles: None if they may not be read. A bound pod counts for its array also
-    where its node is unknown."""
-    node_by_name = {use.name: use for use in sorted(map(_empty, nodes or ()), key=lambda use: use.name)}
+    `nodes`, each an `unused_node`, and `throttles`, whose pods are uids: None if they may not be read. A bound pod
+    counts for its array also where its node is unknown."""
+    node_by_name = {use.name: replace(use) for use in sorted(nodes or (), key=lambda use: use.name)}
     array_by_name = {name: ArrayUse(name=name) for name in ARRAYS}
     array_by_job: dict[str, str] = {}
     for job in jobs:
-        spec, status = spec_of_attempt(job), job.get("status") or {}
-        gpus = int(spec["gpusPerReplica"]) * int(spec.get("replicas") or 1)
-        array = array_by_job[id_of(job)] = LARGE if gpus >= LARGE_GPUS else SMALL
-        array_by_name[array].waiting += status.get("phase") in (None, "Queued") and not status.get("placement")
+        array_by_job[job.id] = job.array
+        array_by_name[job.array].waiting += job.is_waiting
     name_by_uid: dict[str, str] = {}
-    for pod in map(pod_from_json, pods):
+    for pod in pods:
         name_by_uid[pod.uid] = pod.id
         if not pod.ended:
             if nodes is None and pod.node:
                 node_by_name.setdefault(pod.node, NodeUse(name=pod.node, takes_pods=False, gpus=0, cores=0.0))
             _add(pod, node_by_name, array_by_name, array_by_job)
-    throttles = [throttle for profile in profiles or () for throttle in _throttles(profile, name_by_uid)]
-    for throttle in throttles:
+    named = [replace(one, pod=name_by_uid.get(one.pod, one.pod)) for one in throttles or ()]
+    for throttle in named:
         if throttle.node in node_by_name:
             node_by_name[throttle.node].throttles += 1
     return ClusterUse(
         nodes=None if nodes is None else tuple(node_by_name.values()),
         arrays=tuple(array_by_name.values()),
-        throttles=None if profiles is None else tuple(sorted(throttles, key=_place)),
+        throttles=None if throttles is None else tuple(sorted(named, key=_place)),
     )
 
 
 def _place(one: Throttle) -> tuple[str, str, str]:
     return one.node, one.pod, one.what
-
-
-def _empty(item: Item) -> NodeUse:
-    node = node_from_json(item)
-    size = node.allocatable
-    return NodeUse(name=node.name, takes_pods=node.schedulable, gpus=size.gpus, cores=size.cpu_m / 1000)
 
 
 def _add(
@@ -143,16 +176,3 @@ def _add(
         node.gpu_jobs_cores += cores
     else:
         node.others_cores += cores
-
-
-def _throttles(profile: Item, name_by_uid: Mapping[str, str]) -> Iterable[Throttle]:
-    for entry in (profile.get("status") or {}).get("throttles") or ():
-        uid = str(entry.get("podUID") or "")
-        yield Throttle(
-            node=str(profile["metadata"]["name"]),
-            pod=name_by_uid.get(uid, uid),
-            what=str(entry["what"]),
-            value=str(entry["value"]),
-            original=str(entry["original"]),
-            since=str(entry["since"]),
-        )

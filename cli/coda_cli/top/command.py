@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,13 +18,21 @@ from rich.text import Text
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
-from coda_cli.permitted import PermittedLists, print_notes
-from coda_cli.top.cluster_use import ClusterUse, NodeUse, Throttle, cluster_use
+from coda_cli.permitted import PermittedLists, kept, print_notes
+from coda_cli.top.cluster_use import (
+    ClusterUse,
+    NodeUse,
+    Throttle,
+    cluster_use,
+    job_of_array,
+    throttles_of,
+    unused_node,
+)
 from coda_cli.trace_options import positive
 from coda_kube.api.client import Client, NotFound, Rejected, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
-from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.read import pod_from_json
 
 LIVE_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 SPARE_LINES: Final = 16  # of a terminal, for everything but the lines of nodes
@@ -33,7 +42,7 @@ def top_command(
     once: Annotated[
         bool, typer.Option("--once", help="Print it once; so do json, yaml, and output to no terminal.")
     ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(help="Seconds between two looks; at least as long as one takes.")] = 2.0,
     output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
@@ -46,7 +55,7 @@ def top_command(
         console = result_console()
         is_live = console.is_terminal and not once and output in (SheetOutput.TABLE, SheetOutput.WIDE)
         if is_live:
-            asyncio.run(_follow(kubeconfig, console, every))
+            asyncio.run(follow(kubeconfig, console, every))
             return
         use, notes = asyncio.run(_read(kubeconfig))
     print_notes(errors, notes)
@@ -62,17 +71,25 @@ async def _read(kubeconfig: Path | None) -> tuple[ClusterUse, tuple[str, ...]]:
         await client.close()
 
 
-async def _follow(kubeconfig: Path | None, console: Console, every_s: float) -> None:
+async def follow(kubeconfig: Path | None, console: Console, every_s: float) -> None:
+    """Show it on a terminal again and again, until cancelled. It is read at most half of the time."""
     client, own = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0), current_namespace(kubeconfig)
     try:
-        use, notes = await read_use(client, own)
+        use, notes, took_s = await _timed_use(client, own)
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(drawn(use, lines=max(1, console.height - SPARE_LINES), notes=notes), refresh=True)
-                await asyncio.sleep(every_s)
-                use, notes = await read_use(client, own)
+                await asyncio.sleep(max(every_s, took_s))  # else a large cluster would be read all the time
+                use, notes, took_s = await _timed_use(client, own)
     finally:
         await client.close()
+
+
+async def _timed_use(client: Client, own: str) -> tuple[ClusterUse, tuple[str, ...], float]:
+    clock = asyncio.get_running_loop().time
+    began_s = clock()
+    use, notes = await read_use(client, own)
+    return use, notes, clock() - began_s
 
 
 async def read_use(client: Client, instead: str = "") -> tuple[ClusterUse, tuple[str, ...]]:
@@ -81,16 +98,16 @@ async def read_use(client: Client, instead: str = "") -> tuple[ClusterUse, tuple
     `instead`: the namespace whose jobs and pods are read if those of all are refused. Raises InvalidInput where Coda is
     not installed."""
     lists = PermittedLists(client, instead=instead)
-    jobs = await lists.training_jobs()
-    nodes = await lists.nodes()
-    pods = await lists.core("pods", LIVE_PODS)
-    return cluster_use(nodes, pods, jobs, await _profiles(client)), lists.notes()
+    jobs = await lists.training_jobs(job_of_array)
+    nodes = await lists.nodes(unused_node)
+    pods = await lists.core("pods", pod_from_json, LIVE_PODS)
+    return cluster_use(nodes, pods, jobs, await _all_throttles(client)), lists.notes()
 
 
-async def _profiles(client: Client) -> list[Json] | None:
-    """The NodeProfiles; None if this user may not read them, as most users may not."""
+async def _all_throttles(client: Client) -> list[Throttle] | None:
+    """Those of every NodeProfile; None if this user may not read these, as most users may not."""
     try:
-        return list((await client.list_pages(f"/apis/{API_VERSION}/nodeprofiles"))["items"])
+        return [*chain.from_iterable(await kept(client, f"/apis/{API_VERSION}/nodeprofiles", throttles_of))]
     except NotFound:
         return []
     except Rejected:

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import tracemalloc
+from collections.abc import AsyncIterator, Mapping
+from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 from rich.console import Console
 
 from coda.errors import InvalidInput
-from coda_cli.top.cluster_use import CPU, LARGE, OTHERS, SMALL, ClusterUse, NodeUse, cluster_use
+from coda_cli.top import command
+from coda_cli.top.cluster_use import (
+    CPU,
+    LARGE,
+    OTHERS,
+    SMALL,
+    ClusterUse,
+    NodeUse,
+    cluster_use,
+    job_of_array,
+    throttles_of,
+    unused_node,
+)
 from coda_cli.top.command import drawn, read_use
-from coda_kube.api.client import NotFound
+from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
+from coda_kube.objects.read import pod_from_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import job_json, node_json, pod_json, rank_json
+from tests.virtual_time import VirtualLoop
 
 RELEASED = {"coda.scheduler/plan": "p", "coda.scheduler/planned-time": "2026-11-23T00:00:00Z"}
 
@@ -46,18 +65,20 @@ def profile(node: str, pod: str) -> Json:
 
 
 def used() -> ClusterUse:
+    pods = [
+        rank_json("train", 0, "n1", node="n1"),
+        cpu_pod("own", "n1"),
+        cpu_pod("loan", "n1", borrows=True),
+        cpu_pod("done", "n1", phase="Succeeded"),
+        bound("foreign", "n1", resources={"requests": {"cpu": "1"}}),
+        pod_json("waits", cpu="2", spec={"schedulingGates": [{"name": GATE}]}),
+    ]
+    jobs = [training_job("train", phase="Running"), training_job("small", gpus=1), training_job("large")]
     return cluster_use(
-        [node_json("n2", ready=False), node_json("n1")],
-        [
-            rank_json("train", 0, "n1", node="n1"),
-            cpu_pod("own", "n1"),
-            cpu_pod("loan", "n1", borrows=True),
-            cpu_pod("done", "n1", phase="Succeeded"),
-            bound("foreign", "n1", resources={"requests": {"cpu": "1"}}),
-            pod_json("waits", cpu="2", spec={"schedulingGates": [{"name": GATE}]}),
-        ],
-        [training_job("train", phase="Running"), training_job("small", gpus=1), training_job("large")],
-        [profile("n1", "uid-own"), profile("n1", "gone")],
+        map(unused_node, [node_json("n2", ready=False), node_json("n1")]),
+        map(pod_from_json, pods),
+        map(job_of_array, jobs),
+        [one for pod in ("uid-own", "gone") for one in throttles_of(profile("n1", pod))],
     )
 
 
@@ -115,3 +136,61 @@ async def test_it_is_read_from_a_cluster_and_a_cluster_without_coda_is_one_sente
     api.before = refuse
     with pytest.raises(InvalidInput, match="install Coda first"):
         await read_use(api)
+
+
+class Large(Client):
+    """A cluster of many pods, as they are on the wire: 15 KiB each as Python objects."""
+
+    def __init__(self, pods: int) -> None:
+        self._pods = pods
+
+    async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 200) -> AsyncIterator[Json]:
+        names = [f"web-{number}" for number in range(self._pods if path.endswith("/pods") else 0)]
+        for begin in range(0, len(names), page):
+            yield orjson.loads(orjson.dumps({"items": [of_others(name) for name in names[begin : begin + page]]}))
+
+
+def of_others(name: str) -> Json:
+    pod = bound(name, "n1", resources={"requests": {"cpu": "1"}})
+    pod["metadata"]["annotations"] = {f"example.com/note-{number}": "x" * 50 for number in range(80)}
+    return pod
+
+
+async def test_one_page_of_pods_is_in_memory_at_a_time() -> None:
+    peaks = []
+    for pods in (1000, 4000):
+        tracemalloc.start()
+        try:
+            use, _ = await read_use(Large(pods))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert sum(array.pods for array in use.arrays) == 0  # their node is not there
+    assert peaks[1] - peaks[0] < 3000 * 4096
+
+
+def test_a_look_that_takes_long_is_followed_by_a_pause_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    async def followed(took_s: float) -> list[float]:
+        loop = asyncio.get_running_loop()
+
+        async def read(*_: object) -> tuple[ClusterUse, tuple[str, ...]]:
+            looks.append(loop.time())
+            await asyncio.sleep(took_s)
+            return used(), ()
+
+        async def connect(*_: object, **__: object) -> FakeApi:
+            return FakeApi()
+
+        monkeypatch.setattr(command, "connect", connect)
+        monkeypatch.setattr(command, "read_use", read)
+        looks.clear()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60.0):
+                await command.follow(None, Console(file=io.StringIO(), force_terminal=True), 2.0)
+        return [later - earlier for earlier, later in pairwise(looks)]
+
+    for took_s, between_s in ((0.5, 2.5), (10.0, 20.0)):
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            assert set(runner.run(followed(took_s))) == {between_s}
