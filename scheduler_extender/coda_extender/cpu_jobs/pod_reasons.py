@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
@@ -49,6 +50,8 @@ MOST_AT_ONCE: Final = 500
 """Lines told in one look, the namespaces in turns; the others have their turn in the next one. Our choice."""
 
 _JOBS_AT_ONCE: Final = 1000  # our choice: two milliseconds; then filter calls are answered
+_JUDGED_AT_ONCE: Final = 200  # lines; the same, also if each has a text of its own
+_TEXTS: Final = 1000  # whose words are kept; our choice: most lines share a few texts
 
 
 _FIGURE: Final = re.compile(r"(?<![\w-])\d\S*( \w+)?")  # a number and what it counts: "1 node", "2 nodes"
@@ -106,7 +109,12 @@ class PodReasons:
 
         A line counts as told once the API server took its Events. If it takes none at all, the next look tries."""
         lines, now_s = await self._lines(), self._clock()
-        due = [key for key, line in lines.items() if self._is_due(key, line, now_s)]
+        due = []
+        for number, (key, line) in enumerate(lines.items(), start=1):
+            if number % _JUDGED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._is_due(key, line, now_s):
+                due.append(key)
         self._seen = {key: line.first.uid for key, line in lines.items()}
         self._forget_gone(lines, now_s)
         chosen = [*islice(_in_turns(due), MOST_AT_ONCE)]
@@ -148,9 +156,11 @@ class PodReasons:
     def _is_news(told: _Told | None, line: _Line, now_s: float) -> bool:
         if told is None or told.reason.code is not line.reason.code:
             return True
+        if now_s <= told.told_s + AGAIN_AFTER_S:  # no pause is shorter: so most lines are not compared
+            return False
         if told.reason == line.reason:
             return now_s > told.told_s + REPEAT_S
-        return now_s > told.told_s + (told.pause_s if _differ_in_numbers(told.reason, line.reason) else AGAIN_AFTER_S)
+        return now_s > told.told_s + told.pause_s or not _differ_in_numbers(told.reason, line.reason)
 
     def _forget_gone(self, lines: Mapping[str, _Line], now_s: float) -> None:
         for key in [key for key, told in self._told.items() if key not in lines]:
@@ -174,7 +184,11 @@ class PodReasons:
                 lines[key] = _Line(pod, reason, 1 if line is None else line.pods + 1)
             else:
                 lines[key] = line._replace(pods=line.pods + 1)
-        return {key: self._with_refusals(line) for key, line in lines.items()}
+        for number, (key, line) in enumerate(lines.items(), start=1):
+            if number % _JOBS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            lines[key] = self._with_refusals(line)
+        return lines
 
     def _with_refusals(self, line: _Line) -> _Line:
         """The line with what kube-scheduler said of the nodes that it avoids."""
@@ -207,7 +221,13 @@ def _differ_in_numbers(told: WaitReason, reason: WaitReason) -> bool:
     """True for two reasons that differ, but not in what is wrong."""
     if told == reason or told.code is not reason.code:
         return False
-    return _FIGURE.sub("", told.message) == _FIGURE.sub("", reason.message)
+    return _words(told.message) == _words(reason.message)
+
+
+@lru_cache(maxsize=_TEXTS)
+def _words(message: str) -> str:
+    """The message without its numbers."""
+    return _FIGURE.sub("", message)
 
 
 def _in_turns(keys: Iterable[str]) -> Iterator[str]:

@@ -225,6 +225,58 @@ async def test_another_text_is_told_soon_after_many_numbers(api: FakeApi, teller
         assert await teller.told(AGAIN_AFTER_S + 1) == ["Job web", "Pod work-0"]
 
 
+class Counted:
+    """The pattern of figures, and how often it is asked for."""
+
+    def __init__(self) -> None:
+        self.pattern, self.calls = pod_reasons._FIGURE, 0
+
+    def sub(self, by: str, text: str) -> str:
+        self.calls += 1
+        return self.pattern.sub(by, text)
+
+
+async def test_ten_thousand_lines_hold_up_no_answer(
+    api: FakeApi, teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of all lines change at once: few texts are compared, and filter calls are answered meanwhile."""
+    counted_figures, lines, at_once = Counted(), 60, 10
+    monkeypatch.setattr(pod_reasons, "_FIGURE", counted_figures)
+    monkeypatch.setattr(pod_reasons, "_JOBS_AT_ONCE", at_once)
+    monkeypatch.setattr(pod_reasons, "_JUDGED_AT_ONCE", at_once)
+    names = [f"default/bare-{number}" for number in range(lines)]
+    for name in names:
+        api.set(PODS, gated(name.partition("/")[2], cpu=60))
+
+    async def told(left: int, after_s: float) -> tuple[int, int]:
+        """How many Events and comparisons."""
+        reason = WaitReason(code=WaitCode.NEVER_FITS, message=f"{left} cores are left over of all")
+        await teller.refuse(*names, reason=reason)
+        counted_figures.calls = 0
+        return len(await teller.told(after_s)), counted_figures.calls
+
+    await told(1, 1.0)
+    assert await told(1, 1.0) == (lines, 0)
+    assert await told(2, 1.0) == (0, 0)
+    assert (await told(2, AGAIN_AFTER_S))[0] == lines  # from now on the pause is twice as long
+    events_now, comparisons = await told(3, AGAIN_AFTER_S + 1)
+    assert events_now == 0
+    assert comparisons <= 2
+
+    turns = 0
+
+    async def answer() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    answering = asyncio.create_task(answer())
+    await teller.told(1.0)
+    answering.cancel()
+    assert turns > 2 * lines // at_once  # three loops over all lines have steps
+
+
 async def test_a_line_of_pods_says_once_why_it_waits_and_again_when_that_changes(api: FakeApi) -> None:
     owner = OWNER | {"apiVersion": "batch/v1", "kind": "Job"}
     too_large = WaitReason(code=WaitCode.NEVER_FITS, message="no node is so large")
