@@ -145,13 +145,20 @@ CLIENT = "nvidia.com/gpu.deploy.client"
         pytest.param({CLIENT: "paused-for-driver-upgrade"}, False, id="the driver is upgraded"),
         pytest.param({CLIENT: "paused-for-mig-change"}, False, id="MIG is changed"),
         pytest.param({CLIENT: "false"}, False, id="told to stay away"),
+        pytest.param({"type": "virtual-kubelet"}, False, id="a node without a kernel of its own"),
+        pytest.param({"type": "virtual-kubelet", CLIENT: "true"}, False, id="such a node with a label of the operator"),
+        pytest.param({"eks.amazonaws.com/compute-type": "fargate"}, False, id="Fargate, which runs no DaemonSets"),
+        pytest.param({"type": "gpu", "eks.amazonaws.com/compute-type": "ec2"}, True, id="a label that means no harm"),
     ],
 )
-def test_it_leaves_a_node_whose_driver_must_be_free(helm: Helm, labels: dict[str, str], runs: bool) -> None:
+def test_it_leaves_a_node_whose_driver_must_be_free_and_one_without_a_kernel(
+    helm: Helm, labels: dict[str, str], runs: bool
+) -> None:
     """The DaemonSet's controller removes a pod whose required affinity its node does not meet any more."""
     affinity = pod_spec(helm)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     holds = {
         "In": lambda rule: labels.get(rule["key"]) in rule["values"],
+        "NotIn": lambda rule: labels.get(rule["key"]) not in rule["values"],
         "DoesNotExist": lambda rule: rule["key"] not in labels,
     }
     terms = affinity["nodeSelectorTerms"]

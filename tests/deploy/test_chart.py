@@ -127,7 +127,7 @@ def test_a_pod_can_do_nothing_it_needs_not(helm: Helm, part: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert set(container["resources"]) == {"requests", "limits"}
-    assert spec["nodeSelector"] == {"pool": "system"}
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
 

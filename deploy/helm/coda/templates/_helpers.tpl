@@ -47,6 +47,11 @@ labels:
 {{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
 {{- end }}
 
+{{/* A user's node selector, and Linux: the images are for nothing else. Theirs wins. Takes the selector. */}}
+{{- define "coda.nodeSelector" -}}
+{{- merge (dict) (. | default dict) (dict "kubernetes.io/os" "linux") | toYaml }}
+{{- end }}
+
 {{/* What every pod's spec has. Takes a dict of root and component. */}}
 {{- define "coda.podSpec" -}}
 serviceAccountName: coda-{{ .component }}
@@ -58,10 +63,8 @@ imagePullSecrets:
 {{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .root.Values.nodeSelector }}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- include "coda.nodeSelector" .root.Values.nodeSelector | nindent 2 }}
 {{- /* The user's own tolerations. Each part leaves a node that is away after 30 s, unless these say when. */}}
 {{- $tolerations := .root.Values.tolerations | default list }}
 {{- $keys := list }}
