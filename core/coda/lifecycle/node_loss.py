@@ -41,8 +41,11 @@ def next_brake(
     others are back, those that stay away are judged each alone, from then on. It ends in any case after a time: soon if
     most nodes are Ready, late if some are. Then so many nodes are really gone, and there is somewhere to go. Brakes
     that follow each other share that time: nodes that come and go must not put off the loss of others for ever."""
-    known = before.known.intersection(unready_since_s)
-    moments = sorted(since_s for name, since_s in unready_since_s.items() if name not in known)
+    known = frozenset([name for name in before.known if name in unready_since_s])
+    unknown_s = (
+        {name: at_s for name, at_s in unready_since_s.items() if name not in known} if known else unready_since_s
+    )
+    moments = sorted(unknown_s.values())
     counted = nodes - len(known)
     needed = max(config.brake_least_nodes, math.ceil(config.brake_share * counted))
     together = any(

@@ -63,6 +63,7 @@ class Nodes:
         self._unready_since_s: dict[str, float] = {}
         self._outages: dict[str, tuple[float, float | None]] = {}
         self._been_ready: set[str] = set()  # nodes that count for the brake
+        self._unready_counted_s: dict[str, float] = {}  # of those, since when each is not Ready
         self._brake = Brake()
         self._brake_timer: asyncio.TimerHandle | None = None
         self._most_cores_by_gpus: dict[int, int] = {}
@@ -179,7 +180,7 @@ class Nodes:
             self._changed(name)
 
     def _count(self, name: str, before: NodeSeen | None, after: NodeSeen | None) -> bool:
-        """Note whether the node counts for the brake; True if that changed.
+        """Note whether the node counts for the brake, and since when it is not Ready; True if the first changed. O(1).
 
         Of nodes that were there before this process, their status tells whether they may have been Ready."""
         counted = name in self._been_ready
@@ -187,6 +188,11 @@ class Nodes:
             self._been_ready.discard(name)
         elif after.ready == "True" or (before is None and not self.cache.synced.is_set() and after.may_have_run):
             self._been_ready.add(name)
+        since_s = self._unready_since_s.get(name) if name in self._been_ready else None
+        if since_s is None:
+            self._unready_counted_s.pop(name, None)
+        else:
+            self._unready_counted_s[name] = since_s
         return counted != (name in self._been_ready)
 
     def _note(self, name: str, before: NodeSeen | None, after: NodeSeen | None) -> None:
@@ -205,7 +211,7 @@ class Nodes:
 
     def _judge_brake(self) -> None:
         """Judge again whether node loss is suspended; if that changed, every node that is not Ready is judged again."""
-        unready = {name: since for name, since in self._unready_since_s.items() if name in self._been_ready}
+        unready = self._unready_counted_s
         before, nodes = self._brake, len(self._been_ready)
         self._brake = next_brake(before, unready, nodes, self._clock(), self._config)
         self._set_brake_timer()
