@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from operator import itemgetter
+from typing import Final
 
 from coda.cache.usage import Usage
 from coda.history.queue_estimates import GittinsIndices
@@ -17,6 +18,10 @@ from coda.policy.arrays import can_stop
 from coda.policy.preemption_rules import PreemptionRule, lost_work
 from coda.tenants import TenantLedger
 from coda.tenants.fair_share import Takings
+
+FAR_MORE: Final = 2
+"""Jobs that hold more than so many times the GPUs that are asked for are stopped last. Our choice, see
+docs/decisions/0148."""
 
 
 class RunningJobs:
@@ -57,17 +62,21 @@ class RunningJobs:
         self.add(job, nodes)
 
     def in_order(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterable[tuple[Job, tuple[str, ...]]]:
-        """Return the jobs in reach as they are chosen from: where the rule says so, by the work they lose.
+        """Return the jobs in reach as they are chosen from: where the rule says so, who is least likely to end soon
+        first, then who loses least work.
 
-        Those that hold more GPUs than the job asks for still go last."""
+        Those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang has to wait
+        until as many are free at once, and until then some are idle."""
         runners = self.in_reach(job, now_s, is_overdue=is_overdue)
-        if not self._rule.spares_work:
+        if not self._rule.weighs:
             return runners
-        gpus = job.request.gpus * job.replicas
-        return sorted(
-            runners,
-            key=lambda runner: (runner[0].request.gpus * runner[0].replicas > gpus, lost_work(runner[0], now_s)),
-        )
+        most, indices = FAR_MORE * job.request.gpus * job.replicas, self._indices
+
+        def key(runner: tuple[Job, tuple[str, ...]]) -> tuple[bool, int, float]:
+            held = runner[0].request.gpus * runner[0].replicas
+            return (held > most, indices.step_of(runner[0]), lost_work(runner[0], now_s))
+
+        return sorted(runners, key=key)
 
     def gpus_in_reach(self, now_s: float) -> Mapping[str, int]:
         """Return the GPUs on each node that jobs hold whose moment has come. O(these jobs) when they changed."""
@@ -139,10 +148,7 @@ class RunningJobs:
         self, job: Job, now_s: float, *, is_overdue: bool, by_index: bool
     ) -> Iterator[tuple[Job, tuple[str, ...]]]:
         """Those whose slice is over and that go after the job, the last that had it first. Of equal priority, only
-        those below the job's bar (`GittinsIndices`), unless it is overdue.
-
-        But before all others those that hold no more GPUs than the job asks for: a large gang has to wait until as many
-        are free at once, and until then some are idle."""
+        those below the job's bar (`GittinsIndices`), unless it is overdue."""
         goes_first = is_overdue or self._rule.reach(job, now_s) is not None
         most = job.priority if goes_first else job.priority - 1
         least = min(self._count_by_priority, default=inf)
@@ -153,8 +159,7 @@ class RunningJobs:
             bar = indices.bar_of(job)
             if least == most and indices.spares(self._lowest_index(most, now_s), bar):
                 return
-        safe, gpus = self.safe_nodes, job.request.gpus * job.replicas
-        takings, larger = self.takings(job), list[tuple[Job, tuple[str, ...]]]()
+        safe, takings = self.safe_nodes, self.takings(job)
         for _, _, runner, nodes in reversed(self._runners[: bisect_right(self._runners, now_s, key=_moment)]):
             if runner.priority > most or not safe.isdisjoint(nodes):
                 continue
@@ -162,11 +167,7 @@ class RunningJobs:
                 continue
             if bar < inf and runner.priority == most and indices.spares(indices.index_of(runner), bar):
                 continue
-            if runner.request.gpus * runner.replicas <= gpus:
-                yield runner, nodes
-            else:
-                larger.append((runner, nodes))
-        yield from larger
+            yield runner, nodes
 
     def _lowest_index(self, priority: int, now_s: float) -> float:
         """Return the lowest index of the jobs of this priority whose moment has come. O(these jobs) when they changed,

@@ -6,7 +6,7 @@ And which of a waiting and a running job should run now, by how long jobs like t
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf, log2
+from math import floor, inf, log2
 from typing import Final, NamedTuple
 
 from coda.history.run_times import RunTimes
@@ -18,6 +18,8 @@ LEAST_RUNS: Final = 20
 TERM_S: Final = 600.0
 """How long a Gittins index counts. Our choice: time alone changes what is decided no more often than that."""
 _STEPS: Final = 16  # of ages that have one index, per doubling
+_INDEX_STEPS: Final = 4  # of indices that are about equal, per doubling. Our choice
+_NEVER: Final = -1000  # the step of an index of 0
 _FEW: Final = 64  # more known jobs than this, and than twice the waiting ones, are looked through
 
 
@@ -75,6 +77,12 @@ class GittinsIndices:
             ran_s = 0.0 if placement is None else max(0.0, self.term_s - placement.committed_s)
             index = self._index_by_run[key] = self._index(runner, runner.resumed_s + ran_s)
         return index
+
+    def step_of(self, runner: Job) -> int:
+        """Return the index of a running job in steps: those of one step are about as likely to end soon. Costs as
+        `bar_of`."""
+        index = self.index_of(runner)
+        return floor(_INDEX_STEPS * log2(index)) if index > 0.0 else _NEVER
 
     def spares(self, index: float, bar: float) -> bool:
         """True if who has this index runs on: it is as likely to end soon as the bar says."""

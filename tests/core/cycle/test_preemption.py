@@ -184,13 +184,21 @@ def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
         ),
         pytest.param(
             [ran(gpu("old", 4), "a", for_s=3600), ran(gpu("older", 4), "b", for_s=7200), gpu("new", 4)],
-            {"old": "new"},
-            id="the last that had its slice",
+            {"older": "new"},
+            id="the one that ran longest: long jobs are taken to be rare",
         ),
         pytest.param(
-            [hour("gang", 3, "a", "b"), ran(gpu("x", 1), "a", for_s=9000), ran(gpu("y", 1), "b"), gpu("new", 1)],
+            [hour("gang", 3, "a", "b"), ran(gpu("x", 1), "a", for_s=3600), ran(gpu("y", 1), "b"), gpu("new", 1)],
             {"x": "new"},
-            id="but rather one that holds no more",
+            id="but rather one that does not hold far more",
+        ),
+        pytest.param(
+            [
+                *(ran(gpu("x", 2), "a", for_s=9000), ran(gpu("y", 1), "b", for_s=3600)),
+                *(ran(gpu("v", 2), "a"), ran(gpu("w", 3), "b"), gpu("new", 1)),
+            ],
+            {"x": "new"},
+            id="twice as many is not far more",
         ),
         pytest.param([hour("gang", 4, "a", "b"), gpu("new", 1)], {"gang": "new"}, id="gangs go whole"),
         pytest.param(

@@ -70,6 +70,27 @@ def test_a_higher_priority_stops_it_all_the_same() -> None:
     assert stopped([nearly_done, replace(gpu("new", 4), priority=1)], book_of(ALIKE)) == [nearly_done.id]
 
 
+@pytest.mark.parametrize(
+    ("run_s", "priority", "expected"),
+    [
+        pytest.param(HEAVY_TAILED, 0, "older", id="few are long: who ran longest is least likely to end soon"),
+        pytest.param(ALIKE, 1, "old", id="all run alike: who ran longest is nearly done"),
+    ],
+)
+def test_who_is_least_likely_to_end_soon_makes_room_first(run_s: list[float], priority: int, expected: str) -> None:
+    old, older = ran(gpu("old", 2), "a", for_s=1.1 * HOUR_S), ran(gpu("older", 2), "a", for_s=1.8 * HOUR_S)
+    book = taught(book_of(run_s, gpus=2), run_s)
+    assert stopped([old, older, replace(gpu("new", 2), priority=priority)], book) == [f"team/{expected}"]
+    assert stopped([older, old, replace(gpu("new", 2), priority=priority)], book) == [f"team/{expected}"]
+
+
+def test_of_those_that_are_about_as_likely_to_end_who_loses_least_makes_room_first() -> None:
+    old = ran(gpu("old", 2), "a", for_s=2.0 * HOUR_S)
+    saved = replace(ran(gpu("saved", 2), "a", for_s=1.99 * HOUR_S), saved_s=NOW_S - 60.0)
+    assert stopped([old, saved, gpu("new", 2)], book_of(HEAVY_TAILED, gpus=2)) == [saved.id]
+    assert stopped([replace(old, saved_s=NOW_S), saved, gpu("new", 2)], book_of(HEAVY_TAILED, gpus=2)) == [old.id]
+
+
 def test_who_runs_on_for_longer_than_the_others_is_looked_at_again() -> None:
     """Nothing but time passes: the decision says when, and the job goes when it is clearly no job like the others."""
     jobs, book = [ran(gpu("old", 4), "a", for_s=1.9 * HOUR_S), gpu("new", 4)], book_of(ALIKE)
