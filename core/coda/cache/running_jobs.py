@@ -62,19 +62,19 @@ class RunningJobs:
         self.add(job, nodes)
 
     def in_order(self, job: Job, now_s: float, *, is_overdue: bool) -> Iterable[tuple[Job, tuple[str, ...]]]:
-        """Return the jobs in reach as they are chosen from: where the rule says so, who is least likely to end soon
-        first, then who loses least work.
+        """Return the jobs in reach as they are chosen from: where the rule says so, the lowest priority first, of equal
+        ones who is least likely to end soon, then who loses least work.
 
-        Those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang has to wait
+        Of a priority, those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang has to wait
         until as many are free at once, and until then some are idle."""
         runners = self.in_reach(job, now_s, is_overdue=is_overdue)
         if not self._rule.weighs:
             return runners
         most, indices = FAR_MORE * job.request.gpus * job.replicas, self._indices
 
-        def key(runner: tuple[Job, tuple[str, ...]]) -> tuple[bool, int, float]:
+        def key(runner: tuple[Job, tuple[str, ...]]) -> tuple[int, bool, int, float]:
             held = runner[0].request.gpus * runner[0].replicas
-            return (held > most, indices.step_of(runner[0]), lost_work(runner[0], now_s))
+            return (runner[0].priority, held > most, indices.step_of(runner[0]), lost_work(runner[0], now_s))
 
         return sorted(runners, key=key)
 

@@ -41,8 +41,9 @@ class PreemptionRule:
     is_timed: with time alone, more jobs come into reach
     of_borrowers: only jobs beyond their virtual cluster's quota, and only for jobs within their own
     heeds_priority: none of a higher priority; and for a higher priority also those that `reach` leaves out
-    weighs: of those in reach, who is least likely to end soon goes first (`GittinsIndices`); of those that are about as
-        likely, who loses least work; ties: as without it. Who holds far more GPUs than are asked for goes last"""
+    weighs: of those in reach, the lowest priority goes first; of equal ones, who is least likely to end soon
+        (`GittinsIndices`); of those that are about as likely, who loses least work; ties: as without it. Of a priority,
+        who holds far more GPUs than are asked for goes last"""
 
     judged_at_s: Callable[[Job], float]
     reach: Callable[[Job, float], Span | None]

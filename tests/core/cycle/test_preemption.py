@@ -188,7 +188,10 @@ def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
             id="the one that ran longest: long jobs are taken to be rare",
         ),
         pytest.param(
-            [hour("gang", 3, "a", "b"), ran(gpu("x", 1), "a", for_s=3600), ran(gpu("y", 1), "b"), gpu("new", 1)],
+            [
+                ran(gpu("gang", 3, replicas=2), "a", "b", for_s=9000),
+                *(ran(gpu("x", 1), "a", for_s=3600), ran(gpu("y", 1), "b"), gpu("new", 1)),
+            ],
             {"x": "new"},
             id="but rather one that does not hold far more",
         ),
@@ -210,6 +213,14 @@ def hour(name: str, gpus: int, *nodes: str, **changes: object) -> Job:
             [hour("x", 4, "a", priority=1), hour("y", 4, "b"), replace(gpu("back", 4, served_s=900), priority=1)],
             {"y": "back"},
             id="for a higher priority a lower one, however long it was served",
+        ),
+        pytest.param(
+            [
+                *(ran(replace(gpu("x", 4), priority=1), "a", for_s=9000), ran(gpu("y", 4), "b", for_s=3600)),
+                replace(gpu("new", 2), priority=2),
+            ],
+            {"y": "new"},
+            id="the lowest priority first, however long it was served",
         ),
         pytest.param([hour("x", 4, "a"), hour("y", 4, "b"), gpu("cpu", 0, cores=8)], {}, id="nobody for a CPU job"),
     ],
