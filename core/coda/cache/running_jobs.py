@@ -65,8 +65,8 @@ class RunningJobs:
         """Return the jobs in reach as they are chosen from: where the rule says so, the lowest priority first, of equal
         ones who is least likely to end soon, then who loses least work.
 
-        Of a priority, those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang has to wait
-        until as many are free at once, and until then some are idle."""
+        Of a priority, those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang
+        has to wait until as many are free at once, and until then some are idle."""
         runners = self.in_reach(job, now_s, is_overdue=is_overdue)
         if not self._rule.weighs:
             return runners
