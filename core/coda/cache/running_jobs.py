@@ -68,7 +68,7 @@ class RunningJobs:
         Of a priority, those that hold more than `FAR_MORE` times the GPUs that the job asks for go last: a large gang
         has to wait until as many are free at once, and until then some are idle."""
         runners = self.in_reach(job, now_s, is_overdue=is_overdue)
-        if not self._rule.weighs:
+        if not self._rule.least_likely_first:
             return runners
         most, indices = FAR_MORE * job.request.gpus * job.replicas, self._indices
 

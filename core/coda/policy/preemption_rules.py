@@ -41,16 +41,16 @@ class PreemptionRule:
     is_timed: with time alone, more jobs come into reach
     of_borrowers: only jobs beyond their virtual cluster's quota, and only for jobs within their own
     heeds_priority: none of a higher priority; and for a higher priority also those that `reach` leaves out
-    weighs: of those in reach, the lowest priority goes first; of equal ones, who is least likely to end soon
-        (`GittinsIndices`); of those that are about as likely, who loses least work; ties: as without it. Of a priority,
-        who holds far more GPUs than are asked for goes last"""
+    least_likely_first: of those in reach, the lowest priority goes first; of equal ones, who is least likely to end
+        soon (`GittinsIndices`); of those that are about as likely, who loses least work; ties: as without it. Of a
+        priority, who holds far more GPUs than are asked for goes last"""
 
     judged_at_s: Callable[[Job], float]
     reach: Callable[[Job, float], Span | None]
     is_timed: bool = False
     of_borrowers: bool = False
     heeds_priority: bool = False
-    weighs: bool = False
+    least_likely_first: bool = False
 
 
 def lost_work(job: Job, now_s: float) -> float:
@@ -126,7 +126,7 @@ TIME_SLICED: Final = PreemptionRule(
     reach=lambda job, now_s: (-inf, now_s) if is_given_room(job) else None,
     is_timed=True,
     heeds_priority=True,
-    weighs=True,
+    least_likely_first=True,
 )
 """As `LEAST_SERVED_FIRST`, for jobs that make room themselves later. Each run lasts `least_run_s` at least. A higher
 priority stops a lower one, and an overdue job whoever a job of the first queue may. Source: our choice."""
