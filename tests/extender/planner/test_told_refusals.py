@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from coda.cycle import Part
 from coda.model import JobId, WaitCode
 from coda.model.decision import Refusal, WaitReason
 from coda.policy import PolicyConfig
-from coda_extender.planner_process import AnswerEnd, ChangedRefusals, Kind, Question, Values
+from coda_extender.planner_process import AnswerEnd, ChangedRefusals, Kind, Question, Values, told_refusals
 from coda_extender.planner_process.answering import Answering
 from coda_extender.planner_process.messages import REFUSALS, Setup
 from coda_extender.planner_process.told_refusals import AGAIN_S, NUMBERS, ToldRefusals
@@ -94,6 +95,24 @@ def test_numbers_that_went_back_before_their_turn_are_not_told() -> None:
     assert extender.known == {each.job: each for each in before}
 
 
+def test_a_new_code_and_an_end_are_told_though_numbers_of_the_job_wait() -> None:
+    extender = Extender()
+    extender.hear(refused(range(MANY), reason(0)))
+    extender.hear(refused(range(MANY), reason(1)))
+    turned, gone = NUMBERS, NUMBERS + 1  # whose turn is next
+    last = [
+        *refused(set(range(MANY)) - {turned, gone}, reason(1)),
+        *refused([turned], reason(1, WaitCode.VIRTUAL_CLUSTER_FULL)),
+    ]
+    while True:
+        extender.hear(last)
+        assert extender.known.keys() == {each.job for each in last}
+        assert extender.known[last[-1].job] == last[-1]
+        if not extender.told.has_more:
+            break
+    assert extender.known == {each.job: each for each in last}
+
+
 worlds = st.lists(
     st.dictionaries(
         st.integers(0, 5),
@@ -104,17 +123,25 @@ worlds = st.lists(
 
 
 @given(worlds)
-def test_after_some_answers_the_extender_knows_what_is_so(rounds: list[dict[int, tuple[int, int, WaitCode]]]) -> None:
+def test_codes_are_right_after_each_answer_and_numbers_once_all_had_their_turn(
+    rounds: list[dict[int, tuple[int, int, WaitCode]]],
+) -> None:
     extender = Extender()
-    for now in rounds:
-        refusals = [
-            each
-            for name, (generation, free, code) in now.items()
-            for each in refused([name], reason(free, code), generation)
-        ]
-        extender.hear(refusals)
-        assert {job: each.code for job, each in extender.known.items()} == {each.job: each.code for each in refusals}
-        assert extender.known == {each.job: each for each in refusals}  # few: they all have their turn
+    refusals: list[Refusal] = []
+    with patch.object(told_refusals, "NUMBERS", 2):  # so that some wait while others come, go and change
+        for now in rounds:
+            refusals = [
+                each
+                for name, (generation, free, code) in now.items()
+                for each in refused([name], reason(free, code), generation)
+            ]
+            extender.hear(refusals)
+            known = {job: (each.generation, each.code) for job, each in extender.known.items()}
+            assert known == {each.job: (each.generation, each.code) for each in refusals}
+        for _ in range(3):  # six jobs, two in an answer
+            extender.hear(refusals)
+    assert not extender.told.has_more
+    assert extender.known == {each.job: each for each in refusals}
 
 
 def test_the_planner_is_asked_again_while_numbers_wait_for_their_turn() -> None:
