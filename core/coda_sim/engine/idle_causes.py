@@ -38,6 +38,45 @@ _NONE: Final = IdleGpus()
 Counted = TypeVar("Counted")
 
 
+class RankCounts:
+    """How many ranks of a request fit now, over all nodes. What is asked again costs O(changed nodes)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._by_node: dict[RankRequest, list[int]] = {}
+        self._total: dict[RankRequest, int] = {}
+        self._asked: set[RankRequest] = set()  # since the last update
+
+    def update(self, touched: Iterable[int]) -> None:
+        """Take in the nodes that changed, and forget the requests that nobody asked about since the last update."""
+        for request in [one for one in self._by_node if one not in self._asked]:
+            del self._by_node[request], self._total[request]
+        self._asked.clear()
+        for request, counts in self._by_node.items():
+            for number in touched:
+                now = self._on(number, request)
+                self._total[request] += now - counts[number]
+                counts[number] = now
+
+    def of(self, request: RankRequest) -> int:
+        """Return how many ranks fit. O(nodes) for a request that was not asked about before the last update."""
+        self._asked.add(request)
+        if request not in self._by_node:
+            counts = [self._on(number, request) for number in range(len(self._cluster.free_gpus))]
+            self._by_node[request], self._total[request] = counts, sum(counts)
+        return self._total[request]
+
+    def _on(self, number: int, request: RankRequest) -> int:
+        cluster = self._cluster
+        gpus, cores, memory_bytes = request
+        ranks = cluster.free_gpus[number] // gpus
+        if ranks and cores:
+            ranks = min(ranks, cluster.free_cores[number] // cores)
+        if ranks and memory_bytes:
+            ranks = min(ranks, cluster.free_memory_bytes[number] // memory_bytes)
+        return max(0, ranks)
+
+
 class IdleCauses:
     """The waiting GPU jobs by request, and the cause of every node's idle GPUs."""
 
@@ -47,6 +86,7 @@ class IdleCauses:
         self._gangs: Counter[tuple[RankRequest, int]] = Counter()  # of several: what each rank asks for, and how many
         self._single: list[RankRequest] = []  # requests of one-rank jobs, without those that cover another one
         self._stirred: set[RankRequest] = set()  # of one-rank jobs that came or left since `_single` was computed
+        self._ranks = RankCounts(cluster)
         self._judged: list[RankRequest] = []  # the requests that `_idle_by_node` is for
         self._idle_by_node = [_NONE] * len(cluster.nodes)
         self._idle = IdleGpus()
@@ -73,8 +113,9 @@ class IdleCauses:
         self._stirred.add(request)
 
     def idle(self) -> IdleGpus:
-        """Return the idle GPUs now. O(changed nodes); O(nodes) if requests changed or gangs of several ranks wait."""
+        """Return the idle GPUs now. O(changed nodes); O(nodes) if requests changed."""
         touched: Iterable[int] = self._cluster.pop_touched()
+        self._ranks.update(touched)
         self._update_single()
         requests = [*self._single, *self._of_gangs()] if self._gangs else self._single
         if not requests and not self._judged:
@@ -110,28 +151,14 @@ class IdleCauses:
             if _is_covered(request, self._single):
                 continue
             gpus, cores, memory_bytes = request
-            if self._ranks(RankRequest(gpus, 0, 0)) < replicas:
+            if self._ranks.of(RankRequest(gpus, 0, 0)) < replicas:
                 continue
-            if self._ranks(RankRequest(gpus, cores, 0)) < replicas:
+            if self._ranks.of(RankRequest(gpus, cores, 0)) < replicas:
                 found.append(RankRequest(gpus, _NEVER, memory_bytes))
             else:
-                lacks_memory = self._ranks(request) < replicas
+                lacks_memory = self._ranks.of(request) < replicas
                 found.append(RankRequest(gpus, cores, _NEVER) if lacks_memory else request)
         return found
-
-    def _ranks(self, request: RankRequest) -> int:
-        """How many ranks fit."""
-        cluster = self._cluster
-        gpus, cores, memory_bytes = request
-        total = 0
-        for number, free in enumerate(cluster.free_gpus):
-            ranks = free // gpus
-            if ranks and cores:
-                ranks = min(ranks, cluster.free_cores[number] // cores)
-            if ranks and memory_bytes:
-                ranks = min(ranks, cluster.free_memory_bytes[number] // memory_bytes)
-            total += max(0, ranks)
-        return total
 
     def _of_node(self, number: int) -> IdleGpus:
         free = self._cluster.free_gpus[number]

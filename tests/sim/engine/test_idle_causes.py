@@ -1,13 +1,17 @@
 """Why GPUs are idle while a job waits: each cause on its own, and the sum on whole runs."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from coda_sim.engine import RunLog
+from coda_sim.engine.cluster import Cluster
+from coda_sim.engine.idle_causes import RankCounts, RankRequest
 from coda_sim.results.metrics import RunMetrics, metrics_of, window_of
 from coda_sim.traces import Row
 from coda_sim.workload import MonthConfig
+from coda_sim.workload.cluster_shape import shape_from_text
 from coda_sim.workload.month import coda_month
 from tests.sim.simulating import only, simulated_under
 from tests.sim.worlds import row
@@ -78,3 +82,20 @@ def test_who_skips_keeps_no_gpu_from_a_job_that_fits(policy: str) -> None:
     kept = log.trail.idle_by_cause[2]
     assert any(log.trail.waiting_gpu_jobs)
     assert max(kept) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_of_ranks_that_follow_the_nodes_equal_counts_from_scratch(seed: int) -> None:
+    rng = Random(seed)
+    cluster = Cluster(shape_from_text("6x8x32x64,2x4x16x64"))
+    requests = [RankRequest(gpus, cores, memory) for gpus in (1, 3, 8) for cores in (0, 5) for memory in (0, 20 << 30)]
+    counts = RankCounts(cluster)
+    for _ in range(200):
+        changed = rng.sample(range(len(cluster.nodes)), rng.randrange(3))
+        for number in changed:
+            cluster.free_gpus[number] = rng.randrange(9)
+            cluster.free_cores[number] = rng.randrange(33)
+            cluster.free_memory_bytes[number] = rng.randrange(65) << 30
+        counts.update(changed)
+        for request in rng.sample(requests, 9):
+            assert counts.of(request) == RankCounts(cluster).of(request)
