@@ -14,6 +14,8 @@ from coda.allocator.tuning import TuningInput
 from coda.allocator.window_samples import CpuWork, WindowResult
 from tests.core.allocator.data_parallel import PARALLEL_JOBS, shown, tuned_together
 
+pytestmark = pytest.mark.heavy
+
 CONFIG = CoreSearchConfig()
 
 

@@ -11,6 +11,8 @@ from coda_kube.objects.tuning_status import tuning_from_json, tuning_json
 from tests.core.allocator.searching import JOB_S, Search, SearchedJob, searched
 from tests.core.allocator.signals import ROWS, SignalModel
 
+pytestmark = pytest.mark.heavy
+
 JOBS = 8
 
 

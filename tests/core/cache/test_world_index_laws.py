@@ -21,6 +21,8 @@ from coda.snapshots import VersionedMap
 from tests.builders import HOST_LABEL, RACK_LABEL, job, node, rack, resources, running, with_starts, world
 from tests.strategies import NOW_S, ZONE_LABEL, array_quotas, jobs, nodes, quotas, tenants, worlds
 
+pytestmark = pytest.mark.heavy
+
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))
 
 law = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -23,6 +23,8 @@ from coda.promises import PromiseBook
 from tests.builders import RACK_LABEL, job, node, resources, running, with_starts, world
 from tests.strategies import NOW_S, worlds
 
+pytestmark = pytest.mark.heavy
+
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LEVELS = (Level("rack", RACK_LABEL),)
 

@@ -20,6 +20,8 @@ from coda.contention import (
 )
 from tests.core.contention.contention_world import AMD, GB, INTEL, NO_MBA, PEAK
 
+pytestmark = pytest.mark.heavy
+
 WINDOWS = 700
 SOCKETS = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
 

@@ -30,6 +30,8 @@ from coda.contention.throttles import (
 from coda.errors import InvalidInput
 from tests.core.contention.contention_world import AMD, AMD_UNIT, ARM, GB, INTEL, NO_MBA, PEAK, Load, Node, Victim
 
+pytestmark = pytest.mark.heavy
+
 HOG = Load(uid="hog", gb_per_s=120)
 ONSET_S = 30
 

@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from coda.contention import EliminatorState, Hardware, Means, Protection, Thrott
 from coda.contention.socket_state import slowed_names
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 from tests.core.contention.contention_world import AMD, AMD_UNIT, INTEL, NO_MBA, Load, Node, Victim
+
+pytestmark = pytest.mark.heavy
 
 ONSET_S = 30
 SETTLED_S = ONSET_S + 180

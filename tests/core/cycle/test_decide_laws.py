@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from coda.nodes import accepts, exclusion
 from coda.policy import Level, PolicyConfig
 from tests.builders import HOST_LABEL, RACK_LABEL, with_starts
 from tests.strategies import NOW_S, ZONE_LABEL, worlds
+
+pytestmark = pytest.mark.heavy
 
 CONFIG = PolicyConfig(levels=(Level("zone", ZONE_LABEL), Level("rack", RACK_LABEL), Level("node", HOST_LABEL)))
 SHORT: Mapping[WaitCode, Callable[[Resources], Resources]] = {

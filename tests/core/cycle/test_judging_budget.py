@@ -18,6 +18,8 @@ from coda.model.decision import WaitCode
 from coda.policy import PolicyConfig
 from tests.builders import HOST_LABEL, job, node, running
 
+pytestmark = pytest.mark.heavy
+
 if is_compiled():
     pytest.skip(
         "compiled code reads the items of a tuple itself, so that no term can take time", allow_module_level=True

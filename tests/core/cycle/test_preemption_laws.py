@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from coda.policy.preemption_rules import LEAST_RUN_S
 from tests.builders import resources, world
 from tests.core.cycle.test_preemption import CODA, LAS, NODES, SRTF, TENANTS, YARN, gpu
 from tests.core.play import Play
+
+pytestmark = pytest.mark.heavy
 
 JOBS = st.builds(
     lambda gpus, cores, replicas, of, left_s: replace(

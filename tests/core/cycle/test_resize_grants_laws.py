@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from coda.model.live_placement import growth_by_node, open_wish
 from coda.policy import PolicyConfig
 from tests.builders import with_starts
 from tests.strategies import NOW_S, worlds
+
+pytestmark = pytest.mark.heavy
 
 law = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.sampled_from(("arrival", "drf", "coda"))

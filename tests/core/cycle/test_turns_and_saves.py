@@ -14,6 +14,8 @@ from coda.policy.preemption_rules import LEAST_RUN_LIMIT_S, LEAST_RUN_S, least_r
 from tests.builders import job, node
 from tests.core.play import Play
 
+pytestmark = pytest.mark.heavy
+
 HOUR_S = 3600.0
 LONG = JobId("team/long")
 

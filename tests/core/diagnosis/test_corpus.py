@@ -11,6 +11,8 @@ import pytest
 
 from coda.diagnosis import End, RankLog, classify
 
+pytestmark = pytest.mark.heavy
+
 HERE = Path(__file__).parent
 PROGRAMS = tomllib.loads((HERE / "programs.toml").read_text())
 

@@ -10,6 +10,8 @@ from coda.diagnosis.log_lines import LogLines
 from coda.diagnosis.search import MOST_CHECKS, MOST_LETTERS, MOST_TRIALS, MOST_TRIED_CHARS, Work, matching_rules
 from rig.logs import KINDS, MIB
 
+pytestmark = pytest.mark.heavy
+
 BOOK = built_in_rules()
 EXAMPLES = "\n".join(example for rule in BOOK.rules for example in rule.examples)
 

@@ -22,6 +22,8 @@ from coda.promises import PromiseBook
 from tests.builders import RACK_LABEL, job, rack, running, world
 from tests.strategies import worlds
 
+pytestmark = pytest.mark.heavy
+
 RACK_300_S = (LocalityStep("rack", 300.0),)
 CONFIG = PolicyConfig()
 RACKS = (*rack("a", 2), *rack("b", 2))

@@ -13,6 +13,8 @@ from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, resources, running, stopping, world
 from tests.strategies import NOW_S, worlds
 
+pytestmark = pytest.mark.heavy
+
 RELEASED = PlacementState.RELEASED
 
 

@@ -18,6 +18,8 @@ from coda.policy.arrays import reserved_cpu_m
 from tests.builders import with_starts
 from tests.core.policy.test_arrays import CODA, NODES, played
 
+pytestmark = pytest.mark.heavy
+
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 

@@ -18,6 +18,8 @@ from coda.policy.arrays import Array, array_of, large_nodes, reserved_cpu_m
 from tests.builders import RACK_LABEL, job, node, resources, running, world
 from tests.core.play import Play
 
+pytestmark = pytest.mark.heavy
+
 CODA = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=3, large_share=0.5))
 NODES = (node("big", gpus=8, cores=32), node("one", gpus=4, cores=16), node("two", gpus=4, cores=16))
 """The large sub-array is `big`; 24, 12 and 12 cores are reserved."""

@@ -21,6 +21,8 @@ from tests.core.cache.test_world_index_laws import changed
 from tests.core.cycle.test_decide_laws import CONFIG, could_start
 from tests.strategies import NOW_S, worlds
 
+pytestmark = pytest.mark.heavy
+
 law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 configs = st.sampled_from(
     [

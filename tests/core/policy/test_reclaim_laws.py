@@ -19,6 +19,8 @@ from tests.builders import node, running, world
 from tests.core.play import Play
 from tests.core.policy.test_arrays import CODA, NODES, cpu, gpu, played, ran
 
+pytestmark = pytest.mark.heavy
+
 LIMITS = ReclaimConfig(min_runtime_s=2.0, min_runtime_limit_s=16.0, evictions_per_minute=3)
 LIMITED = replace(CODA, reclaim=LIMITS)
 RUNTIME = replace(CODA, reclaim=ReclaimConfig(min_runtime_s=2.0, min_runtime_limit_s=16.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from coda.model import JobId
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node
 from tests.core.play import Play
+
+pytestmark = pytest.mark.heavy
 
 PATIENCE_S, PRICE, STEP_S = 100.0, 0.5, 10.0
 RUN_S = 50.0

@@ -14,6 +14,8 @@ from coda.sharing.config import SharingConfig
 from coda.sharing.pace_control import PacePhase, PaceReport, PaceState, control, slowdown
 from tests.core.sharing.plants import CONFIG, Plant, harm_above
 
+pytestmark = pytest.mark.heavy
+
 
 def test_a_newcomer_first_has_the_gpu_nearly_to_itself_and_is_measured_while_the_others_stand_still() -> None:
     plant = Plant(step_s=0.1, harm=harm_above(1000))

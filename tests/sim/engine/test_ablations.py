@@ -24,6 +24,8 @@ from coda_sim.workload import MonthConfig, shape_from_text
 from coda_sim.workload.month import coda_month
 from tests.sim.simulating import simulated_under
 
+pytestmark = pytest.mark.heavy
+
 CLUSTER = "3x8x28,4x4x28"
 PARTS = tuple(part.value for part in PARTS_BY_POLICY["coda"])
 

@@ -14,6 +14,8 @@ from coda_sim.traces import Row
 from tests.sim.simulating import simulated
 from tests.sim.worlds import row
 
+pytestmark = pytest.mark.heavy
+
 BATCHES, PER_BATCH, WARMUP = 10, 500, 200
 STUDENT_9 = 2.262
 SERVICE_S = 1000.0

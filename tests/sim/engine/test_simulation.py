@@ -15,6 +15,8 @@ from coda_sim.workload.month import coda_month
 from tests.sim.simulating import only, simulated, simulated_under, spans
 from tests.sim.worlds import row
 
+pytestmark = pytest.mark.heavy
+
 SMALL_MONTH = MonthConfig(days=1, gpu_jobs=250, cpu_jobs=750, cluster="6x8x28,8x4x28")
 
 

@@ -21,6 +21,8 @@ from coda_sim.workload.cluster_shape import GIB
 from coda_sim.workload.month import coda_month
 from tests.sim.simulating import simulated_under
 
+pytestmark = pytest.mark.heavy
+
 CLUSTER = "6x8x28x224,8x4x28x112"
 SIZES = {
     node.name: (node.allocatable.gpus, node.allocatable.cpu_m // 1000, node.allocatable.memory_bytes)

@@ -17,6 +17,8 @@ from coda_sim.workload.month_config import STANDING_USER, Arrivals, CoresReading
 from coda_sim.workload.provenance import Provenance
 from tests.sim.workload.month_numbers import origins_of
 
+pytestmark = pytest.mark.heavy
+
 HOUR_S = 3600.0
 SEEDS = range(1, 6)
 A_FIFTH = widened(MonthConfig(), 0.2)

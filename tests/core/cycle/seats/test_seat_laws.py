@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,8 @@ from tests.builders import (
     world,
 )
 from tests.strategies import NOW_S, worlds
+
+pytestmark = pytest.mark.heavy
 
 ON = PolicyConfig(shares_gpus=True, policy="coda", auto_wait_s=50.0)
 OFF = PolicyConfig(policy="coda")
