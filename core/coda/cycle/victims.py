@@ -109,12 +109,12 @@ def stopped_in_turn(
                 break
     else:
         return ()
-    for runner, nodes in reversed(chosen[:]):
+    for number, (runner, nodes) in reversed(list(enumerate(chosen))):
         what_if.restore(runner, nodes)
         if takings is not None:
             takings.give_back(runner)
         if what_if.fits() and (takings is None or takings.respects_limits()):
-            chosen.remove((runner, nodes))
+            del chosen[number]
         else:
             what_if.remove(runner, nodes)
             if takings is not None:

@@ -201,9 +201,9 @@ def victims(held: Iterable[Held], wanted: Resources, free: Resources, *, small_t
         if not wanted.fits_in(free) and one.amount.helps(wanted, free):
             chosen.append((one, cause))
             free = free + one.amount
-    for one, cause in sorted(chosen, key=lambda pair: _sparing(pair, now_s), reverse=True):
+    for one, _ in sorted(chosen, key=lambda pair: _sparing(pair, now_s), reverse=True):
         if wanted.fits_in(free - one.amount):
-            chosen.remove((one, cause))
+            chosen = [pair for pair in chosen if pair[0] is not one]
             free = free - one.amount
     return chosen
 

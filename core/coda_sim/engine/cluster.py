@@ -6,7 +6,6 @@ cycle with a cache reads only what changed.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from coda.history.division import Shares
@@ -16,6 +15,7 @@ from coda.model.resources import NOTHING, Resources
 from coda.model.world import ArrayQuota, Node, VirtualCluster, World
 from coda.policy.config import PolicyConfig, ReclaimConfig
 from coda.policy.reclaim import WINDOW_S, times_reclaimed
+from coda.replacing import replace
 from coda.snapshots import VersionedMap
 from coda_sim.engine.job_run import JobRun
 from coda_sim.workload.cluster_shape import GIB, ClusterShape
@@ -48,6 +48,7 @@ class Cluster:
         self._virtual_clusters = virtual_clusters
         self._save_every_s = save_every_s  # as in `Costs`
         self.nodes = nodes_of_shape(shape)
+        self.node_types = tuple({node.allocatable: node for node in self.nodes}.values())  # a node of each
         self.array_quotas: tuple[ArrayQuota, ...] = ()
         self.free_gpus = [node.allocatable.gpus for node in self.nodes]
         self.free_cores = [node.allocatable.cpu_m // 1000 for node in self.nodes]

@@ -5,7 +5,6 @@ Work is counted in seconds of the recorded run time: a job is done when `done_s`
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import floor, inf
 from typing import Final
 
@@ -16,6 +15,7 @@ from coda.model.decision import StopCause
 from coda.model.job import RETURNING, Job, JobId, Phase
 from coda.model.resources import Resources
 from coda.policy.preemption_rules import unsaved_s
+from coda.replacing import replace
 from coda_sim.engine.log import Piece
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.job_models import JobModel
@@ -94,8 +94,7 @@ class JobRun:
 
     def submit(self, cores: int, *, is_resumable: bool, is_tunable: bool) -> None:
         """Submit the job; each of its ranks asks for `cores`."""
-        job = job_from_gang(self.gang, cores, self.told_factor)
-        self.job = replace(job, resumable=is_resumable, tunable=is_tunable)
+        self.job = job_from_gang(self.gang, cores, self.told_factor, is_resumable=is_resumable, is_tunable=is_tunable)
 
     def set_request(self, cores: int) -> None:
         """Set the cores that each rank asks for, as the planner sees it, and remove its wish."""
@@ -242,7 +241,9 @@ def with_cores(request: Resources, cores: int) -> Resources:
     return Resources(gpus=request.gpus, cpu_m=cpu_m, memory_bytes=request.memory_bytes)
 
 
-def job_from_gang(gang: Gang, cores: int, told_factor: float = 1.0) -> Job:
+def job_from_gang(
+    gang: Gang, cores: int, told_factor: float = 1.0, *, is_resumable: bool = False, is_tunable: bool = False
+) -> Job:
     """Return the job as the planner sees it at submission; each rank asks for `cores`.
 
     Its remaining time is known: the recorded run time, times `told_factor`. It passes as real time does if the job has
@@ -268,4 +269,6 @@ def job_from_gang(gang: Gang, cores: int, told_factor: float = 1.0) -> Job:
         virtual_cluster=row.virtual_cluster,
         remaining_s=row.duration_s * told_factor,
         as_of_s=row.submit_s,
+        resumable=is_resumable,
+        tunable=is_tunable,
     )

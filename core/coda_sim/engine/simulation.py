@@ -160,7 +160,7 @@ class Simulation:
             gpus=gang.gpus_per_replica,
             tuned=tuned,
             best=best_of(run) if run.is_profiled else 0,
-            nodes=self._cluster.nodes,
+            nodes=self._cluster.node_types,
             reserved_per_gpu=self._config.reserved_per_gpu,
         )
 
