@@ -14,6 +14,7 @@ from coda.cache.usage import Usage
 from coda.history.queue_estimates import GittinsIndices
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
+from coda.model.resources import NOTHING, Resources
 from coda.policy.arrays import can_stop
 from coda.policy.preemption_rules import PreemptionRule, lost_work
 from coda.tenants import TenantLedger
@@ -37,6 +38,8 @@ class RunningJobs:
         self.tenants: TenantLedger | None = None  # tenants that hold no more than their own are protected
         self._gpus_by_node: dict[str, int] | None = None  # of the first `_counted` runners; None: count again
         self._counted = 0
+        self._requests_by_node: dict[str, list[Resources]] = {}  # of the same runners' ranks
+        self._held_by_node: dict[str, Resources] = {}  # their sums, of the nodes that were asked about
         self._lowest_of: tuple[int, float] | None = None  # how many runners, and the term; None: look again
         self._lowest_by_priority: dict[int, float] = {}
 
@@ -82,11 +85,22 @@ class RunningJobs:
         """Return the GPUs on each node that jobs hold whose moment has come. O(these jobs) when they changed."""
         beyond = bisect_right(self._runners, now_s, key=_moment)
         if self._gpus_by_node is None or self._counted != beyond:
-            self._counted, self._gpus_by_node = beyond, {}
+            self._counted, self._gpus_by_node, self._requests_by_node, self._held_by_node = beyond, {}, {}, {}
             for _, _, runner, nodes in self._runners[:beyond]:
                 for node in nodes:
                     self._gpus_by_node[node] = self._gpus_by_node.get(node, 0) + runner.request.gpus
+                    self._requests_by_node.setdefault(node, []).append(runner.request)
         return self._gpus_by_node
+
+    def held_in_reach(self, node: str) -> Resources:
+        """Return all that the jobs of `gpus_in_reach` hold on a node, as it was asked last. O(1) when asked again."""
+        held = self._held_by_node.get(node)
+        if held is None:
+            held = NOTHING
+            for request in self._requests_by_node.get(node, ()):
+                held = held + request
+            self._held_by_node[node] = held
+        return held
 
     @property
     def is_empty(self) -> bool:
