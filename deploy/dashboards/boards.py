@@ -12,13 +12,19 @@ WINDOW: Final = "$__rate_interval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """One value as it is now. From `bad_from` on it is red."""
+    """One value as it is now. From `bad_from` on it is red, and below `good_from`."""
 
     title: str
     says: str
     expr: str
     unit: str = "short"
     bad_from: float | None = None
+    good_from: float | None = None
+
+    def is_bad(self, value: float) -> bool:
+        """True if it is shown in red."""
+        is_low = self.good_from is not None and value < self.good_from
+        return is_low or (self.bad_from is not None and value >= self.bad_from)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

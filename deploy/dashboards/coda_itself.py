@@ -12,8 +12,20 @@ BOARD = Board(
         Row(
             title="Now",
             panels=(
-                Number(title="Planners", says="1 is right.", expr="sum(coda_planner_is_leader)", bad_from=2),
-                Number(title="Operators", says="1 is right.", expr="sum(coda_operator_is_leader)", bad_from=2),
+                Number(
+                    title="Planners",
+                    says="1 is right.",
+                    expr="sum(coda_planner_is_leader)",
+                    good_from=1,
+                    bad_from=2,
+                ),
+                Number(
+                    title="Operators",
+                    says="1 is right.",
+                    expr="sum(coda_operator_is_leader)",
+                    good_from=1,
+                    bad_from=2,
+                ),
                 Number(
                     title="Jobs left out",
                     says="Nothing is decided about them: see the runbook of CodaJobsLeftOut.",

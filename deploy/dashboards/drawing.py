@@ -72,7 +72,7 @@ def _draw_number(axes: Axes, number: Number, found: Sequence[Series]) -> None:
     axes.set_axis_off()
     points = found[0].points if found else ()
     value = words(points[-1][1], number.unit) if points else "no data"
-    is_bad = bool(points) and number.bad_from is not None and points[-1][1] >= number.bad_from
+    is_bad = bool(points) and number.is_bad(points[-1][1])
     axes.text(0.5, 0.45, value, ha="center", va="center", fontsize=12, color="#cf222e" if is_bad else "#1a7f37")
     axes.set_title("\n".join(textwrap.wrap(number.title, 24)), fontsize=7)
 

@@ -73,7 +73,9 @@ def _variable(choice: Choice) -> QueryVariable:
 
 
 def _number(number: Number) -> stat.Panel:
-    steps = [Threshold(color="green")]
+    steps = [Threshold(color="green" if number.good_from is None else "red")]
+    if number.good_from is not None:
+        steps.append(Threshold(value=number.good_from, color="green"))
     if number.bad_from is not None:
         steps.append(Threshold(value=number.bad_from, color="red"))
     return (

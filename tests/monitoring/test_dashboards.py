@@ -70,6 +70,15 @@ def test_every_panel_says_what_it_shows_and_stands_on_the_grid(board: Board) -> 
         taken |= cells
 
 
+def test_a_leader_too_few_or_too_many_is_red() -> None:
+    (board,) = (board for board in BOARDS if board.uid == "coda-itself")
+    shown = {one["title"]: one for one in json.loads(json_of(board))["panels"]}
+    for title in ("Planners", "Operators"):
+        steps = shown[title]["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        color_of = {value: [s["color"] for s in steps if (s["value"] or 0) <= value][-1] for value in (0, 1, 2)}
+        assert color_of == {0: "red", 1: "green", 2: "red"}
+
+
 def test_nothing_of_tenants_is_stacked() -> None:
     """A tenant counts what those below it hold, so their lines are no parts of a whole."""
     panels = [panel for board in BOARDS for row in board.rows for panel in row.panels]
