@@ -46,7 +46,8 @@ def histogram(name: str, labels: str = "", **counts_by_bound: float) -> dict[str
     """Buckets that grow by these counts a minute, such as le_0_1=3."""
     bounds = {word.removeprefix("le_").replace("_", "."): count for word, count in counts_by_bound.items()}
     bounds["+Inf"] = max(bounds.values())
-    return {f'{name}_bucket{{{labels}le="{bound}"}}': growing(count) for bound, count in bounds.items()}
+    buckets = {f'{name}_bucket{{{labels}le="{bound}"}}': growing(count) for bound, count in bounds.items()}
+    return buckets | {f"{name}_count{{{labels[:-1]}}}": growing(bounds["+Inf"])}
 
 
 PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
@@ -74,10 +75,8 @@ CASES = (
         calm={'coda_planner_processes_lost_total{cause="died"}': lately(1, 5)},
         labels={"cause": "died"},
     ),
-    Case(alert="CodaPlannerSlow", fires=histogram(ROUND, le_1=90, le_5=100), calm=histogram(ROUND, le_1=100, le_5=100)),
-    Case(
-        alert="CodaReasonsLate", fires=histogram(REASON, le_10=8, le_30=10), calm=histogram(REASON, le_10=10, le_30=10)
-    ),
+    Case(alert="CodaPlannerSlow", fires=histogram(ROUND, le_1_0=90, le_5_0=100), calm=histogram(ROUND, le_1_0=100)),
+    Case(alert="CodaReasonsLate", fires=histogram(REASON, le_10_0=8, le_30_0=10), calm=histogram(REASON, le_10_0=10)),
     Case(
         alert="CodaJobsLeftOut",
         fires={'coda_planner_waiting_jobs{code="Undecidable"}': always(1)},
