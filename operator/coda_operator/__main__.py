@@ -87,7 +87,7 @@ async def _run(settings: Settings, client: Client) -> None:
     metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
-    metrics.show_jobs(cluster.jobs.by_key.values)
+    metrics.show_jobs(cluster.jobs.by_key.values, clock)
     metrics.show_waits(lambda: cluster.times.booked_s(clock()))
     REGISTRY.register(CacheMetrics(lambda: (cluster.jobs, cluster.pods, cluster.nodes.cache)))
     makes_certificates = settings.certificates == "own"

@@ -18,6 +18,7 @@ from coda.model import FINISHED, Phase
 from coda.model.job import StopCause
 from coda.model.trial_run import TrialOutcome
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import seconds_from_time
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 _LAUNCH_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0)
@@ -29,6 +30,8 @@ MOST_JOBS_SHOWN = 500
 """Jobs of whom a metric tells one by one: those with the most failed attempts. Our choice: two series for each."""
 _ENDS_OF_AN_ALERT = ("BindDeadlineExceeded", "StartDeadlineExceeded", "Unschedulable")
 """From the start on they are 0: many gangs that end at once are no increase of a series that begins with them."""
+KEPT_OUT_FROM = 6
+"""So many attempts in a row that ended from outside, and the job is kept out. Our choice: some ten minutes of tries."""
 
 
 class Metrics:
@@ -150,9 +153,10 @@ class Metrics:
             registry=self.registry,
         ).set_function(lambda: float(is_braked()))
 
-    def show_jobs(self, jobs: Callable[[], Iterable[Json]]) -> None:
-        """Report the jobs by phase, and whose attempts failed, at each scrape; only the leader knows any."""
-        self.registry.register(_Jobs(jobs))
+    def show_jobs(self, jobs: Callable[[], Iterable[Json]], clock: Callable[[], float] = time.time) -> None:
+        """Report the jobs by phase, whose attempts failed, and where jobs are kept out, at each scrape; only the leader
+        knows any. `clock`: the API server's time."""
+        self.registry.register(_Jobs(jobs, clock))
 
     def show_waits(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
         """Report at each scrape what waits are booked as; only the leader sees any."""
@@ -279,16 +283,20 @@ class CpuHistoryMetrics:
 
 
 class _Jobs(Collector):
-    """Both are counted in one pass over the jobs. O(jobs)."""
+    """All are counted in one pass over the jobs. O(jobs)."""
 
-    def __init__(self, jobs: Callable[[], Iterable[Json]]) -> None:
+    def __init__(self, jobs: Callable[[], Iterable[Json]], clock: Callable[[], float]) -> None:
         self._jobs = jobs
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         count_by_phase, failed = Tally[str](), list[tuple[int, str, str, int, int]]()
+        kept_out: dict[str, set[str]] = {reason: set() for reason in _ENDS_OF_AN_ALERT}
         for job in self._jobs():
             status = job.get("status") or {}
             count_by_phase[status.get("phase") or _NEW] += 1
+            if self._is_kept_out(status) and status.get("reason") in kept_out:
+                kept_out[status["reason"]].add(job["metadata"]["namespace"])
             own, others = status.get("failures") or 0, status.get("disruptions") or 0
             if own or others:
                 metadata = job["metadata"]
@@ -306,3 +314,15 @@ class _Jobs(Collector):
             family.add_metric([namespace, name, "Job"], own)
             family.add_metric([namespace, name, "Cluster"], others)
         yield family
+        where = GaugeMetricFamily(
+            "coda_operator_kept_out_namespaces",
+            "Namespaces with jobs that back off after six attempts in a row that ended from outside",
+            labels=["reason"],
+        )
+        for reason, namespaces in kept_out.items():
+            where.add_metric([reason], len(namespaces))
+        yield where
+
+    def _is_kept_out(self, status: Json) -> bool:
+        in_a_row, until_s = status.get("disruptionsInARow") or 0, seconds_from_time(status.get("notBefore"))
+        return in_a_row >= KEPT_OUT_FROM and until_s > self._clock()

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
+from coda.lifecycle import LifecycleConfig, Progress, RankPod, Situation
+from coda.lifecycle.failures import START_DEADLINE, Failure, bind_deadline_missed
+from coda.lifecycle.retry import roll_back
+from coda.lifecycle.state import Terms
+from coda.model import Phase
+from coda_operator.metrics import KEPT_OUT_FROM
 from tests.monitoring.expressions import ALERTS, program
 
 Series = dict[str, str]
@@ -122,3 +128,74 @@ def check(outages: Iterable[Outage], folder: Path) -> None:
 
 def test_bursts_that_are_late_are_told_and_a_single_one_is_not(tmp_path: Path) -> None:
     check(LATE, tmp_path)
+
+
+HOURS = 12
+ENDED, KEPT_OUT = "coda_operator_attempts_ended_total", "coda_operator_kept_out_namespaces"
+BOUND = "coda_operator_launch_duration_seconds_count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """When the attempts of gangs ended, and between which times they backed off after many, in seconds."""
+
+    ends_s: list[float]
+    kept_out_s: list[tuple[float, float]]
+
+
+def attempts_of(gangs: int, *, own: bool) -> Attempts:
+    """By the real life cycle: no gang is ever bound; `own`: or none ever starts, which counts as its own fault."""
+    ends_s, kept_out_s = list[float](), list[tuple[float, float]]()
+    for gang in range(gangs):
+        now_s, progress = float(gang), Progress(phase=Phase.QUEUED, attempt=1)
+        while now_s < HOURS * 3600:
+            now_s += 1800.0 if own else 60.0
+            pods = (RankPod(name="j-1-0", uid="u", attempt=progress.attempt, rank=0),)
+            phase = Phase.STARTING if own else Phase.LAUNCHED
+            launched = replace(progress, phase=phase, launch_s=now_s - 60.0)
+            now = Situation(terms=Terms(replicas=1, retries=50), generation=1, progress=launched, pods=pods)
+            missed = Failure(own=True, reason=START_DEADLINE, message="") if own else bind_deadline_missed(pods, 1)
+            progress = roll_back(now, missed, now_s, LifecycleConfig()).progress
+            ends_s.append(now_s)
+            if progress.in_a_row >= KEPT_OUT_FROM:
+                kept_out_s.append((now_s, progress.not_before_s))
+            now_s, progress = progress.not_before_s, replace(progress, attempt=progress.attempt + 1)
+    return Attempts(ends_s=ends_s, kept_out_s=kept_out_s)
+
+
+def gangs_do_not_start(
+    name: str, attempts: Attempts, reason: str, *, namespaces: int = 1, bound: bool = False, **when: tuple[int, ...]
+) -> Outage:
+    """`bound`: other gangs are bound, one each five minutes."""
+
+    def kept_out(minute: int) -> int:
+        return namespaces * any(begin_s <= 60 * minute < end_s for begin_s, end_s in attempts.kept_out_s)
+
+    last = HOURS * 60
+    series = {
+        f'{ENDED}{{reason="{reason}"}}': values(last, lambda m: sum(end_s <= 60 * m for end_s in attempts.ends_s)),
+        f'{KEPT_OUT}{{reason="{reason}"}}': values(last, kept_out),
+        BOUND: values(last, lambda minute: minute // 5 if bound else 0),
+    }
+    return Outage(name=name, alert="CodaGangsDoNotStart", series=series, **when)
+
+
+ALL_NIGHT = (20, 45, 60, 90, 120, 180, 240, 360, 480, 600, 700)
+LATER = (120, 180, 240, 360, 480, 600, 700)
+
+
+def test_gangs_that_do_not_start_are_told_all_night(tmp_path: Path) -> None:
+    one, ten = attempts_of(1, own=False), attempts_of(10, own=False)
+    five_start_late, one_starts_late = attempts_of(5, own=True), attempts_of(1, own=True)
+    late, unbound = "StartDeadlineExceeded", "BindDeadlineExceeded"
+    check(
+        (
+            gangs_do_not_start("one gang, and no kube-scheduler", one, unbound, fires=ALL_NIGHT),
+            gangs_do_not_start("ten of several teams", ten, "Unschedulable", namespaces=2, bound=True, fires=ALL_NIGHT),
+            gangs_do_not_start("five that do not start", five_start_late, late, bound=True, fires=LATER),
+            gangs_do_not_start("a user's own image", one_starts_late, late, calm=ALL_NIGHT),
+            gangs_do_not_start("a user's own volume", one, "Unschedulable", calm=LATER),
+            gangs_do_not_start("a user's own gate", one, unbound, bound=True, calm=LATER),
+        ),
+        tmp_path,
+    )

@@ -9,6 +9,7 @@ import coda_operator.metrics as module
 from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.model import Phase
+from coda_kube.objects.quantities import seconds_from_time
 from coda_operator.metrics import Metrics
 from coda_operator.view.packed_jobs import KnownJob
 
@@ -63,6 +64,31 @@ def test_attempts_that_failed_are_shown_of_the_jobs_with_most(monkeypatch: pytes
     assert [failed("often", fault) for fault in ("Job", "Cluster")] == [1, 4]
     assert [failed(name, "Job") for name in ("twice", "once", "over")] == [2, None, None]
     assert value(shown, "coda_jobs", phase="Running") == 2
+
+
+def test_namespaces_are_shown_whose_jobs_back_off_after_many_attempts_that_never_ran() -> None:
+    shown = metrics()
+
+    def known(namespace: str, in_a_row: int, reason: str, until: str, phase: str = "Queued") -> KnownJob:
+        status = {"phase": phase, "disruptionsInARow": in_a_row, "reason": reason, "notBefore": until}
+        return KnownJob({"metadata": {"namespace": namespace, "name": "j", "uid": "u"}, "status": status})
+
+    later, before = "2026-11-29T11:00:00Z", "2026-11-29T09:00:00Z"
+    told = [
+        known("a", 12, "BindDeadlineExceeded", later),
+        known("a", 6, "BindDeadlineExceeded", later, "Restarting"),
+        known("b", 5, "BindDeadlineExceeded", later),  # too few
+        known("c", 12, "BindDeadlineExceeded", before),  # it waits for capacity now
+        known("d", 12, "NodeLost", later),  # it had started
+        known("e", 6, "Unschedulable", later),
+        known("f", 12, "BindDeadlineExceeded", later, "Running"),
+    ]
+    shown.show_jobs(lambda: told, lambda: seconds_from_time("2026-11-29T10:00:00Z"))
+    found = {
+        reason: value(shown, "coda_operator_kept_out_namespaces", reason=reason)
+        for reason in ("BindDeadlineExceeded", "Unschedulable", "StartDeadlineExceeded")
+    }
+    assert found == {"BindDeadlineExceeded": 1, "Unschedulable": 1, "StartDeadlineExceeded": 0}
 
 
 def test_the_leader_shows_itself() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from coda.lifecycle import TEMPLATE_REFUSED
-from coda.model import FINISHED
+from coda.model import FINISHED, Phase
 from coda_kube.api.watch_cache import key_of, metadata_only, version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, FINALIZER, LABEL_JOB_UID
@@ -19,6 +19,7 @@ FINISHED_PHASES: Final = frozenset(phase.value for phase in FINISHED)
 
 _LEVEL: Final = 6
 _NONE_FAILED: Final = (0, 0)
+_BACKS_OFF: Final = frozenset({Phase.QUEUED.value, Phase.RESTARTING.value})
 _JSON: Final = b"{"  # how a job begins that is not compressed; zlib's bytes never begin so
 
 _SOMETIMES: Final = (
@@ -81,9 +82,10 @@ def unpacked_job(packed: bytes) -> Json:
 class KnownJob(dict[str, Any]):
     """What a cache needs of a job, its phase and its failed attempts, as if it were JSON of nothing else.
 
-    There may be 100 000 of them. Of a finished one the failed attempts are not kept."""
+    There may be 100 000 of them. Of a finished one the failed attempts are not kept. Why it is not accepted yet, or
+    backs off, is kept only while it does."""
 
-    __slots__ = ("_failed", "_key", "_phase", "_version", "uid")
+    __slots__ = ("_back_off", "_failed", "_key", "_phase", "_version", "uid")
 
     def __init__(self, job: Json) -> None:
         super().__init__()
@@ -96,6 +98,7 @@ class KnownJob(dict[str, Any]):
         self._phase = sys.intern(phase) if phase is not None else None
         failed = status.get("failures") or 0, status.get("disruptions") or 0
         self._failed = failed if any(failed) and not self.is_finished else _NONE_FAILED
+        self._back_off = _back_off_of(status)
 
     @property
     def is_finished(self) -> bool:
@@ -119,8 +122,19 @@ class KnownJob(dict[str, Any]):
             return {"name": job, "namespace": namespace, "uid": uid, "resourceVersion": str(self._version)}
         if name == "status":
             failed = zip(("failures", "disruptions"), self._failed, strict=True)
-            return {"phase": self._phase} | {name: count for name, count in failed if count}
+            return {"phase": self._phase} | {name: count for name, count in failed if count} | dict(self._back_off)
         raise KeyError(name)
+
+
+def _back_off_of(status: Json) -> tuple[tuple[str, Any], ...]:
+    """What says why a job waits after attempts in a row that were ended from outside, or is not accepted; else none."""
+    phase, in_a_row = status.get("phase"), status.get("disruptionsInARow") or 0
+    if phase is None and status.get("reason"):
+        return (("reason", sys.intern(status["reason"])),)
+    if phase not in _BACKS_OFF or not in_a_row:
+        return ()
+    reason, until = sys.intern(str(status.get("reason") or "")), status.get("notBefore")
+    return ("reason", reason), ("disruptionsInARow", in_a_row), ("notBefore", until)
 
 
 def _without_finished_parts(job: Json) -> Json:
