@@ -26,6 +26,8 @@ _WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.
 _MOST_REASONS = 64  # kubelets and controllers write some of them, in their own words
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 _NEW = "New"  # not accepted yet
+_PASSING = (_NEW, Phase.RESTARTING.value)
+"""Phases in which a job should not stay. A new job that says why it is not accepted may: its namespace is to change."""
 MOST_JOBS_SHOWN = 500
 """Jobs of whom a metric tells one by one: those with the most failed attempts. Our choice: two series for each."""
 _ENDS_OF_AN_ALERT = ("BindDeadlineExceeded", "StartDeadlineExceeded", "Unschedulable")
@@ -154,8 +156,8 @@ class Metrics:
         ).set_function(lambda: float(is_braked()))
 
     def show_jobs(self, jobs: Callable[[], Iterable[Json]], clock: Callable[[], float] = time.time) -> None:
-        """Report the jobs by phase, whose attempts failed, and where jobs are kept out, at each scrape; only the leader
-        knows any. `clock`: the API server's time."""
+        """Report the jobs by phase, whose attempts failed, and which are held up, at each scrape; only the leader knows
+        any. `clock`: the API server's time."""
         self.registry.register(_Jobs(jobs, clock))
 
     def show_waits(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
@@ -288,41 +290,67 @@ class _Jobs(Collector):
     def __init__(self, jobs: Callable[[], Iterable[Json]], clock: Callable[[], float]) -> None:
         self._jobs = jobs
         self._clock = clock
+        self._since_by_phase: dict[str, dict[str, float]] = {phase: {} for phase in _PASSING}
 
     def collect(self) -> Iterator[Metric]:
+        now_s = self._clock()
         count_by_phase, failed = Tally[str](), list[tuple[int, str, str, int, int]]()
         kept_out: dict[str, set[str]] = {reason: set() for reason in _ENDS_OF_AN_ALERT}
+        since_by_phase: dict[str, dict[str, float]] = {phase: {} for phase in _PASSING}
         for job in self._jobs():
             status = job.get("status") or {}
-            count_by_phase[status.get("phase") or _NEW] += 1
-            if self._is_kept_out(status) and status.get("reason") in kept_out:
-                kept_out[status["reason"]].add(job["metadata"]["namespace"])
+            phase, reason = status.get("phase") or _NEW, status.get("reason")
+            count_by_phase[phase] += 1
+            if phase in since_by_phase and not (phase == _NEW and reason):
+                uid = job["metadata"]["uid"]
+                since_by_phase[phase][uid] = self._since_by_phase[phase].get(uid, now_s)
+            if reason in kept_out and _is_kept_out(status, now_s):
+                kept_out[reason].add(job["metadata"]["namespace"])
             own, others = status.get("failures") or 0, status.get("disruptions") or 0
             if own or others:
                 metadata = job["metadata"]
                 failed.append((-own - others, metadata["namespace"], metadata["name"], own, others))
+        self._since_by_phase = since_by_phase
         by_phase = GaugeMetricFamily("coda_jobs", "TrainingJobs by phase", labels=["phase"])
         for phase in (_NEW, *(phase.value for phase in Phase)):
             by_phase.add_metric([phase], count_by_phase[phase])
         yield by_phase
-        family = GaugeMetricFamily(
-            "coda_job_failed_attempts",
-            "Failed attempts of unfinished jobs, by whose fault",
-            labels=["namespace", "trainingjob", "fault"],
-        )
-        for _, namespace, name, own, others in heapq.nsmallest(MOST_JOBS_SHOWN, failed):
-            family.add_metric([namespace, name, "Job"], own)
-            family.add_metric([namespace, name, "Cluster"], others)
-        yield family
-        where = GaugeMetricFamily(
-            "coda_operator_kept_out_namespaces",
-            "Namespaces with jobs that back off after six attempts in a row that ended from outside",
-            labels=["reason"],
-        )
-        for reason, namespaces in kept_out.items():
-            where.add_metric([reason], len(namespaces))
-        yield where
+        yield from _failed_attempts(failed)
+        yield from _held_up(kept_out, since_by_phase, now_s)
 
-    def _is_kept_out(self, status: Json) -> bool:
-        in_a_row, until_s = status.get("disruptionsInARow") or 0, seconds_from_time(status.get("notBefore"))
-        return in_a_row >= KEPT_OUT_FROM and until_s > self._clock()
+
+def _failed_attempts(failed: Iterable[tuple[int, str, str, int, int]]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "coda_job_failed_attempts",
+        "Failed attempts of unfinished jobs, by whose fault",
+        labels=["namespace", "trainingjob", "fault"],
+    )
+    for _, namespace, name, own, others in heapq.nsmallest(MOST_JOBS_SHOWN, failed):
+        family.add_metric([namespace, name, "Job"], own)
+        family.add_metric([namespace, name, "Cluster"], others)
+    yield family
+
+
+def _held_up(
+    kept_out: Mapping[str, set[str]], since_by_phase: Mapping[str, Mapping[str, float]], now_s: float
+) -> Iterator[Metric]:
+    where = GaugeMetricFamily(
+        "coda_operator_kept_out_namespaces",
+        "Namespaces with jobs that back off after six attempts in a row that ended from outside",
+        labels=["reason"],
+    )
+    for reason, namespaces in kept_out.items():
+        where.add_metric([reason], len(namespaces))
+    oldest = GaugeMetricFamily(
+        "coda_jobs_oldest_seconds",
+        "For how long the job that is longest in a phase which should pass is in it, as this replica saw it",
+        labels=["phase"],
+    )
+    for phase, since_s in since_by_phase.items():
+        oldest.add_metric([phase], now_s - min(since_s.values(), default=now_s))
+    yield from (where, oldest)
+
+
+def _is_kept_out(status: Json, now_s: float) -> bool:
+    in_a_row = status.get("disruptionsInARow") or 0
+    return in_a_row >= KEPT_OUT_FROM and seconds_from_time(status.get("notBefore")) > now_s

@@ -78,6 +78,14 @@ async def planner_may_not_write(scene: Scene) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def operator_may_not_write(scene: Scene) -> AsyncIterator[None]:
+    """A new job stays as it is. For ten minutes: the threshold is a part of the expression."""
+    async with webhook_away(scene, "coda.scheduler", "trainingjobs/status", account="coda-operator"):
+        await scene.submit("not-accepted", run_s=0.1)
+        yield
+
+
+@asynccontextmanager
 async def agents_may_not_write(scene: Scene) -> AsyncIterator[None]:
     for _ in range(3):
         tuned = training(f"tuned-{next(scene.number)}", cores_needed=4, node="node-0000")

@@ -54,6 +54,7 @@ PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
 ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reason_delay_seconds"
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
 ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
+OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
 NODE = {"instance": "10.0.0.1:9092", "node": "n1"}
 AT = 'instance="10.0.0.1:9092",node="n1"'
@@ -129,6 +130,13 @@ CASES = (
             "coda_operator_reconcile_errors_total": growing(0.5),
             "coda_operator_reconcile_duration_seconds_count": growing(10),
         },
+    ),
+    Case(
+        alert="CodaJobsStuck",
+        fires={f'{OLDEST}{{phase="New"}}': growing(60)},
+        calm={f'{OLDEST}{{phase="New"}}': always(599), f'{OLDEST}{{phase="Restarting"}}': always(1799)},
+        labels={"phase": "New"},
+        fires_also=(({f'{OLDEST}{{phase="Restarting"}}': growing(60)}, {"phase": "Restarting"}),),
     ),
     Case(
         alert="CodaGangsDoNotStart",

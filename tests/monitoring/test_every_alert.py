@@ -60,12 +60,13 @@ BREAKING: dict[str, Breaking] = {
     "CodaHistoryLost": breaking.history_refuses,
     "CodaGpuUnmeasured": starving.driver_hangs,
     "CodaAgentWritesFail": refusing.agents_may_not_write,
+    "CodaJobsStuck": refusing.operator_may_not_write,
     "CodaGangsDoNotStart": starving.nobody_binds,
     "CodaOperatorAbsent": starving.no_operator,
     "CodaNodeLossSuspended": starving.kubelets_gone,
     "CodaCertificateEnds": refusing.certificate_not_renewed,
 }
-WITHIN_S = 600.0
+WITHIN_S = 900.0  # ten minutes of them are a threshold of CodaJobsStuck
 END_AT_ONCE = {rule["alert"] for rule in alerts() if "[" not in rule["expr"]}
 """Those without a window: they end when what they watch is mended."""
 

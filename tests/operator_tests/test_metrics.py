@@ -39,7 +39,7 @@ async def test_steps_and_their_failures_are_counted() -> None:
 
 def test_jobs_are_counted_by_phase_when_somebody_looks() -> None:
     shown = metrics()
-    jobs = [{"status": {"phase": "Running"}}, {"status": {"phase": "Running"}}, {}]
+    jobs = [{"status": {"phase": "Running"}}, {"status": {"phase": "Running"}}, {"metadata": {"uid": "new"}}]
     shown.show_jobs(lambda: jobs)
     assert (value(shown, "coda_jobs", phase="Running"), value(shown, "coda_jobs", phase="New")) == (2, 1)
     assert value(shown, "coda_jobs", phase="Failed") == 0
@@ -89,6 +89,29 @@ def test_namespaces_are_shown_whose_jobs_back_off_after_many_attempts_that_never
         for reason in ("BindDeadlineExceeded", "Unschedulable", "StartDeadlineExceeded")
     }
     assert found == {"BindDeadlineExceeded": 1, "Unschedulable": 1, "StartDeadlineExceeded": 0}
+
+
+def test_jobs_that_stay_new_or_restart_for_long_are_shown_by_the_longest() -> None:
+    shown, now_s = metrics(), [100.0]
+
+    def known(name: str, phase: str | None, reason: str = "") -> KnownJob:
+        status = {"phase": phase, "reason": reason}
+        return KnownJob({"metadata": {"namespace": "team", "name": name, "uid": name}, "status": status})
+
+    told = [known("stays", None), known("told-why", None, "QuotaExceeded"), known("ends", "Restarting")]
+    shown.show_jobs(lambda: told, lambda: now_s[0])
+
+    def oldest() -> list[float | None]:
+        generate_latest(shown.registry)
+        return [value(shown, "coda_jobs_oldest_seconds", phase=phase) for phase in ("New", "Restarting")]
+
+    assert oldest() == [0, 0]
+    now_s[0], told[1:] = 400.0, [known("told-why", None, "QuotaExceeded"), known("ends", "Queued")]
+    assert oldest() == [300, 0]
+    now_s[0], told[:] = 700.0, [known("younger", None), known("ends", "Restarting")]
+    assert oldest() == [0, 0]
+    now_s[0] = 760.0
+    assert oldest() == [60, 60]
 
 
 def test_the_leader_shows_itself() -> None:
