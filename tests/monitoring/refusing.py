@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from coda_kube.api.client import Rejected
-from coda_kube.certificates import DAY_S, LEAF_S, KeyPair, files_of, new_leaf
+from coda_kube.certificates import DAY_S, LEAF_S, KeyPair, files_of, new_authority, new_leaf
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import LABEL_JOB, LABEL_LEADER, SYSTEM_NAMESPACE
 from coda_lab import install
 from coda_lab.host.paths import crds
+from coda_lab.kubeconfigs import write_private
+from coda_lab.spec import SCHEDULER
 from coda_operator.certificates import AUTHORITY, SERVES_BY_SECRET
 from tests.e2e.agents import training, wait_until
 from tests.e2e.jobs import submit
@@ -119,6 +121,29 @@ async def label_at_a_follower(scene: Scene) -> AsyncIterator[None]:
     finally:
         await label(follower, None)
         await label(leader, "true")
+
+
+@asynccontextmanager
+async def another_authority(scene: Scene) -> AsyncIterator[None]:
+    """kube-scheduler trusts another authority than the one that signed the extender's certificate."""
+    file = scene.cluster.layout.tls(SCHEDULER) / "ca.crt"
+    known, other = file.read_text(), new_authority(time.time())
+
+    async def trust(authority: str) -> None:
+        await scene.cluster.kill(SCHEDULER)
+        write_private(file, authority)
+        await scene.cluster.start(SCHEDULER)
+
+    async def schedule() -> None:
+        await scene.submit("not-asked", run_s=0.1)
+        await asyncio.sleep(2)
+
+    await trust(files_of(other, other)["ca.crt"].decode())
+    try:
+        async with again_and_again(schedule):
+            yield
+    finally:
+        await trust(known)
 
 
 @asynccontextmanager

@@ -54,6 +54,7 @@ PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
 ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reason_delay_seconds"
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
 ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
+REFUSED = "coda_extender_refused_requests_total"
 OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
 NODE = {"instance": "10.0.0.1:9092", "node": "n1"}
@@ -99,6 +100,15 @@ CASES = (
             f'{ANSWERS}{{verb="filter",outcome="busy"}}': growing(1),
         },
         labels={"verb": "filter"},
+    ),
+    Case(
+        alert="CodaExtenderUnreached",
+        fires={f'{REFUSED}{{reason="no_certificate"}}': growing(2)},
+        calm={f'{REFUSED}{{reason="no_certificate"}}': growing(0.3), f'{REFUSED}{{reason="not_http"}}': growing(9)},
+        labels={"why": "handshakes fail"},
+        fires_also=(
+            ({"coda_planner_releases_total": growing(1), f"{FILTER}_count": always(7)}, {"why": "there are no calls"}),
+        ),
     ),
     Case(
         alert="CodaOperatorAbsent",

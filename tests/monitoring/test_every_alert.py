@@ -49,6 +49,7 @@ BREAKING: dict[str, Breaking] = {
     "CodaPlannerSlow": starving.planner_starves,
     "CodaReasonsLate": starving.planner_hangs,
     "CodaExtenderErrors": refusing.label_at_a_follower,
+    "CodaExtenderUnreached": refusing.another_authority,
     "CodaReconcileErrors": refusing.pods_refused,
     "CodaFilterSlow": starving.extender_starves,
     "CodaPlannerProcessLost": breaking.planner_process_dies,

@@ -199,3 +199,42 @@ def test_gangs_that_do_not_start_are_told_all_night(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
+
+
+CALLS = "coda_extender_filter_duration_seconds_count"
+REFUSED = 'coda_extender_refused_requests_total{reason="no_certificate"}'
+RELEASES = "coda_planner_releases_total"
+
+
+def until(last_call: int) -> str:
+    """Ten filter calls a minute until this one."""
+    return values(240, lambda minute: 10 * min(minute, last_call))
+
+
+UNREACHED = (
+    Outage(
+        name="its authority is the old one, and there are no gangs",
+        alert="CodaExtenderUnreached",
+        series={CALLS: until(30), REFUSED: values(240, lambda minute: 60 * max(0, minute - 30))},
+        calm=(10, 30),
+        fires=(45, 60, 180, 240),
+    ),
+    Outage(
+        name="no packet arrives, and it goes on without Coda",
+        alert="CodaExtenderUnreached",
+        series={CALLS: until(30), RELEASES: values(240, lambda minute: minute), REFUSED: values(240, lambda _: 0)},
+        calm=(10, 30, 50),
+        fires=(75, 120, 180, 240),
+    ),
+    Outage(
+        name="a quiet night, and a busy day",
+        alert="CodaExtenderUnreached",
+        series={CALLS: until(120), RELEASES: values(240, lambda minute: minute), REFUSED: values(240, lambda _: 3)}
+        | {RELEASES: values(240, lambda minute: min(minute, 119))},
+        calm=(60, 120, 150, 170, 240),
+    ),
+)
+
+
+def test_an_extender_that_nobody_reaches_is_told(tmp_path: Path) -> None:
+    check(UNREACHED, tmp_path)
