@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from coda.model import WaitCode
 from coda.model.decision import DenialCode
@@ -37,6 +37,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._define_answers(self.registry)
         self._define_planner(self.registry)
         self._answers: dict[tuple[str, str], Counter] = {}

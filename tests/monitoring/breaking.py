@@ -118,6 +118,21 @@ async def killed(scene: Scene, *parts: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def extenders_killed_in_turn(scene: Scene) -> AsyncIterator[None]:
+    """As where the kernel ends whole containers for want of memory: the kubelet starts each again."""
+    turns = itertools.cycle(scene.extenders())
+
+    async def kill() -> None:
+        part = next(turns)
+        await scene.cluster.kill(part)
+        await scene.cluster.start(part)
+        await asyncio.sleep(20)  # two scrapes
+
+    async with again_and_again(kill):
+        yield
+
+
+@asynccontextmanager
 async def planner_process_dies(scene: Scene) -> AsyncIterator[None]:
     """As where the kernel ends it for want of memory. It is missed when there is something to decide."""
 

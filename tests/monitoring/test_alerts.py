@@ -54,6 +54,7 @@ PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
 ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reason_delay_seconds"
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
 ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
+STARTED = "process_start_time_seconds"
 REFUSED = "coda_extender_refused_requests_total"
 OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
@@ -76,6 +77,20 @@ CASES = (
         fires={'coda_planner_processes_lost_total{cause="died"}': growing(0.1)},
         calm={'coda_planner_processes_lost_total{cause="died"}': lately(1, 5)},
         labels={"cause": "died"},
+    ),
+    Case(
+        alert="CodaRestarts",
+        fires={f"{STARTED}{{{AT}}}": growing(600), f"{PLANS}{{{AT}}}": always(1)},
+        calm={
+            f"{STARTED}{{{AT}}}": "1x35 2x4",
+            f"{PLANS}{{{AT}}}": always(1),
+            f'{STARTED}{{instance="of-others"}}': growing(600),
+        },
+        labels={"part": "extender"},
+        fires_also=(
+            ({f"{STARTED}{{{AT}}}": growing(600), f"{LEADS}{{{AT}}}": always(1)}, {"part": "operator"}),
+            ({f'{PLANS}{{pod="a"}}': " ".join("01" * 20)}, {"part": "extender"}),
+        ),
     ),
     Case(alert="CodaPlannerSlow", fires=histogram(ROUND, le_1_0=90, le_5_0=100), calm=histogram(ROUND, le_1_0=100)),
     Case(alert="CodaReasonsLate", fires=histogram(REASON, le_10_0=8, le_30_0=10), calm=histogram(REASON, le_10_0=10)),

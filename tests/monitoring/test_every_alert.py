@@ -53,6 +53,7 @@ BREAKING: dict[str, Breaking] = {
     "CodaReconcileErrors": refusing.pods_refused,
     "CodaFilterSlow": starving.extender_starves,
     "CodaPlannerProcessLost": breaking.planner_process_dies,
+    "CodaRestarts": breaking.extenders_killed_in_turn,
     "CodaPlannerErrors": starving.no_planner_process_lives,
     "CodaPlannerAbsent": breaking.no_planner,
     "CodaJobsLeftOut": refusing.planner_may_not_write,

@@ -238,3 +238,54 @@ UNREACHED = (
 
 def test_an_extender_that_nobody_reaches_is_told(tmp_path: Path) -> None:
     check(UNREACHED, tmp_path)
+
+
+STARTED, PLANS = "process_start_time_seconds", "coda_planner_is_leader"
+
+
+def replica(pod: str, started: str, leads: str) -> Series:
+    labels = f'{{instance="{pod}",pod="{pod}"}}'
+    return {f"{STARTED}{labels}": started, f"{PLANS}{labels}": leads}
+
+
+def killed_in_turn(kills_every: int) -> Series:
+    """Two replicas; whoever leads is killed as a whole after so many minutes, away for one, and the other leads."""
+    shown: dict[str, tuple[list[str], list[str]]] = {"a": ([], []), "b": ([], [])}
+    begun = {"a": 0, "b": 0}
+    for minute in range(241):
+        leader, other = ("a", "b") if minute // kills_every % 2 == 0 else ("b", "a")
+        if minute and minute % kills_every == 0:
+            begun[other] = minute
+        is_gone = minute >= kills_every and minute % kills_every == 0
+        for pod, leads in ((leader, "1"), (other, "0")):
+            hidden = is_gone and pod == other
+            shown[pod][0].append("_" if hidden else f"{begun[pod]}")
+            shown[pod][1].append("_" if hidden else leads)
+    made = [replica(pod, " ".join(started), " ".join(leads)) for pod, (started, leads) in shown.items()]
+    return made[0] | made[1]
+
+
+UPGRADE = (
+    replica("old-a", "1x60 _x180", "1x60 _x180")
+    | replica("old-b", "1x62 _x178", "0x60 1x1 _x178")
+    | replica("new-a", "_x58 2x182", "_x58 0x4 1x178")
+    | replica("new-b", "_x61 2x179", "_x61 0x179")
+)
+AND_BACK = (
+    UPGRADE
+    | replica("new-a", "_x58 2x22 _x160", "_x58 0x4 1x18 _x160")
+    | replica("new-b", "_x61 2x20 _x158", "_x61 0x19 1x1 _x158")
+    | replica("older-a", "_x78 3x162", "_x78 0x3 1x159")
+    | replica("older-b", "_x80 3x160", "_x80 0x160")
+)
+RESTARTS = (
+    Outage(name="every two minutes", alert="CodaRestarts", series=killed_in_turn(2), fires=(20, 38, 60, 120, 240)),
+    Outage(name="every ten minutes", alert="CodaRestarts", series=killed_in_turn(10), fires=(70, 120, 240)),
+    Outage(name="once in an hour", alert="CodaRestarts", series=killed_in_turn(60), calm=(70, 130, 240)),
+    Outage(name="a rolling upgrade", alert="CodaRestarts", series=UPGRADE, calm=(59, 61, 63, 70, 120)),
+    Outage(name="an upgrade and back", alert="CodaRestarts", series=AND_BACK, calm=(63, 79, 81, 90, 120)),
+)
+
+
+def test_replicas_that_are_killed_in_turn_are_told_and_an_upgrade_is_not(tmp_path: Path) -> None:
+    check(RESTARTS, tmp_path)
