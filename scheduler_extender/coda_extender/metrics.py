@@ -21,6 +21,7 @@ _REASON_S = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 _TAKEOVER_S = (1.0, 2.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0)
 _PROCESS_ENDS = ("hung", "died", "error", "garbage")  # of a planner process
 _REFUSALS = ("no_files", "no_certificate", "not_http", "late", "head_too_large", "too_large", "crowded")
+APART_KINDS: Final = ("job", "node", "quota")
 UNBOUND: Final = "UNBOUND"
 """A dropped plan of a CPU job's pod that cannot be bound."""
 VOID: Final = "VOID"
@@ -51,6 +52,8 @@ class Metrics:
             self.stops.labels(cause.value)
         for end in _PROCESS_ENDS:
             self.planner_processes_lost.labels(end)
+        for kind in APART_KINDS:
+            self.set_apart.labels(kind)
         for reason in _REFUSALS:
             self.refused_requests.labels(reason)
         for name in (*(why.name for why in (*DefectKind, *DropCause)), UNBOUND, VOID, IN_FLIGHT):
@@ -152,6 +155,12 @@ class Metrics:
         memory.labels("planner").set_function(lambda: resident_bytes(self._planner_pid))
         self.errors = Counter(
             "coda_planner_errors_total", "Unexpected errors, each with a traceback", registry=registry
+        )
+        self.set_apart = Gauge(
+            "coda_planner_set_apart",
+            "What is left out of every decision because judging it raised an error, until it changes",
+            ["kind"],
+            registry=registry,
         )
 
     def count_answer(self, verb: str, outcome: str) -> None:

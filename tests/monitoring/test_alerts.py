@@ -55,6 +55,7 @@ ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reaso
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
 ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
 STARTED = "process_start_time_seconds"
+APART = "coda_planner_set_apart"
 REFUSED = "coda_extender_refused_requests_total"
 OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
@@ -70,7 +71,13 @@ CASES = (
     Case(
         alert="CodaPlannerErrors",
         fires={"coda_planner_errors_total": lately(1, 5)},
-        calm={"coda_planner_errors_total": always(3)},
+        calm={"coda_planner_errors_total": always(3), f'{APART}{{kind="node"}}': always(0)},
+        fires_also=(
+            (  # an hour after the error
+                {"coda_planner_errors_total": always(1), f'{APART}{{kind="node"}}': always(1)},
+                {"kind": "node"},
+            ),
+        ),
     ),
     Case(
         alert="CodaPlannerProcessLost",

@@ -30,6 +30,18 @@ class SetApart:
     wishes: dict[JobId, tuple[Job, Job]] = field(default_factory=dict)  # running jobs, and each without its wish
     nodes: dict[str, Node] = field(default_factory=dict)
     quotas: dict[tuple[str, str], Quota] = field(default_factory=dict)
+    traceback: str = ""  # of the last error that set something apart
+
+    def standing(self) -> Fault | None:
+        """Return what is left out now, whenever it was found, with the last error; None if nothing is."""
+        if not (self.jobs or self.wishes or self.nodes or self.quotas):
+            return None
+        return Fault(
+            jobs=(*self.jobs, *self.wishes),
+            nodes=tuple(self.nodes),
+            quotas=tuple("/".join(key) for key in self.quotas),
+            traceback=self.traceback,
+        )
 
     def rest_of(self, world: World) -> World:
         """Return the world without them. O(1) if there are none."""
@@ -85,11 +97,12 @@ class SetApart:
         self.nodes.update((node.name, node) for node in nodes)
         self.quotas.update((_key(quota), quota) for quota in quotas)
         self.jobs.update((job.id, (job, undecidable(job, error))) for job in jobs if job.id not in self.wishes)
+        self.traceback = text_of(error)
         return Fault(
             jobs=tuple(job.id for job in jobs),
             nodes=tuple(node.name for node in nodes),
             quotas=tuple("/".join(_key(quota)) for quota in quotas),
-            traceback=text_of(error),
+            traceback=self.traceback,
         )
 
     def _forget_changed(self, world: World) -> None:

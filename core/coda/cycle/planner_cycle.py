@@ -60,6 +60,7 @@ class CycleResult:
     jobs_by_code: Mapping[WaitCode, int]
     gpus_wanted: int  # by refused jobs that more nodes may help; an autoscaler reads it
     wake_s: float | None
+    apart: Fault | None = None  # what is left out because it cannot be judged, whenever that was found
 
     @property
     def leaves_jobs_waiting(self) -> bool:
@@ -99,6 +100,9 @@ def run_cycle(snapshot: CycleSnapshot, config: PolicyConfig, cache: CycleCache) 
     if config.shares_gpus and result.decision.starts:
         result = replace(result, decision=with_joinable(result.decision, snapshot.world))
     found = tuple([each for each in (fault, later) if each is not None])
+    standing = apart.standing()
+    if standing is not None:
+        result = replace(result, apart=standing)
     if not apart.jobs and not found:
         return result
     decision = result.decision

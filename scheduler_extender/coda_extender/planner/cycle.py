@@ -205,4 +205,5 @@ def _result(
         jobs_by_code=end.jobs_by_code,
         gpus_wanted=end.gpus_wanted,
         wake_s=end.wake_s,
+        apart=end.apart,
     )

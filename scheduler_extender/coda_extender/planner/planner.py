@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from coda.cycle import CycleResult
 from coda.errors import CodaError, Outage
-from coda.model.decision import Fault
 from coda.placements import PlacementAction, PlacementReview
 from coda.policy import PolicyConfig
 from coda_extender.cluster.cluster import ExtenderCluster
@@ -38,6 +37,7 @@ from coda_extender.planner.status_writer import RETRY_S, StatusWriter
 from coda_extender.planner.write_failures import JobsLeftOut
 from coda_extender.planner_process import ChangedRefusals
 from coda_extender.planner_process.process import PlannerProcess
+from coda_extender.standing_faults import StandingFaults
 from coda_extender.written import Written
 from coda_kube.api.client import Client
 from coda_kube.api.lease import Elector, lead
@@ -136,6 +136,7 @@ class Planner:
             in_flight=cluster.guard.in_flight.pods,
             now_s=client.clock,
         )
+        self._faults = StandingFaults(metrics)
         self._is_leading = False
         self._failures = 0
         self._progress_s: float | None = None  # monotonic: when planning last went on; None: this replica does not lead
@@ -202,6 +203,7 @@ class Planner:
             self._left_out.admit_all()
             self._metrics.is_leader.set(0)
             self._metrics.show_queue({}, 0)
+            self._faults.forget()
             self._cycles.stop()
             self._forget_reasons()
 
@@ -219,6 +221,7 @@ class Planner:
             self._cluster.changed.clear()
             self._cluster.urgent.clear()
             self._left_out.admit_due()
+            self._faults.say_again()
             is_asked = self._cluster.awaits_decision(epoch=self._elector.epoch, now_s=self._now_s())
             if is_asked or was_asked:  # one cycle more than asked for clears what the last one showed
                 result, lasted_s = await self._run_cycle()
@@ -241,8 +244,7 @@ class Planner:
         lasted_s = time.perf_counter() - started_s
         self._metrics.cycle_s.observe(lasted_s)
         self._progress_s = time.monotonic()
-        for fault in result.decision.faults:
-            self._report(fault)
+        self._faults.note(result)
         # 3. Show the queue. The wait reasons are written beside everything else.
         self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
         self._reasons.remove_reasons(self._cluster.stale_pending)
@@ -288,12 +290,6 @@ class Planner:
     def _forget_reasons(self) -> None:
         self._reasons.forget()
         self._pod_reasons.forget()
-
-    def _report(self, fault: Fault) -> None:
-        """An error in judging some objects, which are left out until they change."""
-        self._metrics.errors.inc()
-        names = ", ".join([*fault.jobs[:10], *fault.nodes[:10], *fault.quotas[:10]]) or "nothing that can be named"
-        log.error("the planner cannot judge %s, and goes on without: %s", names, fault.traceback)
 
     async def _take_over_placements(self) -> None:
         """Before the first cycle: adopt the placements of earlier leaders, or drop them.

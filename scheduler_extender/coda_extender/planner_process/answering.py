@@ -76,7 +76,8 @@ class Answering:
         if self._told.has_more:
             again_s = question.now_s + AGAIN_S
             wake_s = again_s if wake_s is None else min(wake_s, again_s)
-        yield AnswerEnd(decision.postponed, dict(result.jobs_by_code), result.gpus_wanted, wake_s, decision.faults)
+        told = dict(result.jobs_by_code), result.gpus_wanted, wake_s, decision.faults, result.apart
+        yield AnswerEnd(decision.postponed, *told)
 
 
 def _review_of(review: PlacementReview) -> ReviewOf:

@@ -113,6 +113,7 @@ class AnswerEnd(NamedTuple):
     gpus_wanted: int = 0
     wake_s: float | None = None
     faults: tuple[Fault, ...] = ()
+    apart: Fault | None = None
 
 
 class Failure(NamedTuple):

@@ -87,6 +87,16 @@ def test_one_job_that_cannot_be_judged_is_refused_alone(bad: Job, policy: str) -
             assert result.gpus_wanted >= 8
 
 
+def test_what_is_left_out_is_told_by_every_cycle_until_it_changes() -> None:
+    cache, bad = CycleCache(), replace(node("bad"), allocatable=cast("Resources", None))
+    for _ in range(3):
+        apart = cycle(World(nodes=(*NODES, bad), jobs=HONEST), cache).apart
+        assert apart is not None
+        assert (apart.nodes, apart.jobs) == (("bad",), ())
+        assert "Traceback" in apart.traceback
+    assert cycle(World(nodes=(*NODES, node("bad")), jobs=HONEST), cache).apart is None
+
+
 def test_the_fault_is_reported_once_with_its_traceback() -> None:
     cache = CycleCache()
     world = World(nodes=NODES, jobs=(poisoned(job("bad")), *HONEST))
