@@ -50,6 +50,16 @@ async def agent_starves(scene: Scene) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def agent_stopped(scene: Scene) -> AsyncIterator[None]:
+    pids = [scene.pid("agent-0")]
+    send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(pids, signal.SIGCONT)
+
+
+@asynccontextmanager
 async def extender_starves(scene: Scene) -> AsyncIterator[None]:
     """While pods of others are scheduled."""
 

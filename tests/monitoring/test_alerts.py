@@ -60,6 +60,7 @@ REFUSED = "coda_extender_refused_requests_total"
 OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
 NODE = {"instance": "10.0.0.1:9092", "node": "n1"}
+OF_AGENT = 'namespace="coda-system",pod="coda-agent-x"'
 AT = 'instance="10.0.0.1:9092",node="n1"'
 
 CASES = (
@@ -200,6 +201,15 @@ CASES = (
         fires={f'coda_watch_in_touch{{resource="pods",{AT}}}': always(0)},
         calm={f'coda_watch_in_touch{{resource="pods",{AT}}}': f"1x{MINUTES - 2} 0x2"},
         labels={"resource": "pods"} | NODE,
+    ),
+    Case(
+        alert="CodaNotScraped",
+        fires={f'up{{{OF_AGENT},node="n1"}}': always(0)},
+        calm={
+            f'up{{{OF_AGENT},node="n1"}}': f"1x{MINUTES - 9} 0x8",
+            'up{namespace="coda-system",pod="other"}': always(0),
+        },
+        labels={"namespace": "coda-system", "pod": "coda-agent-x", "node": "n1"},
     ),
     Case(
         alert="CodaObjectsUnreadable",

@@ -60,6 +60,7 @@ BREAKING: dict[str, Breaking] = {
     "CodaObjectsUnreadable": refusing.definition_loosened,
     "CodaHistoryAway": refusing.history_locked,
     "CodaHistoryLost": breaking.history_refuses,
+    "CodaNotScraped": starving.agent_stopped,
     "CodaGpuUnmeasured": starving.driver_hangs,
     "CodaAgentWritesFail": refusing.agents_may_not_write,
     "CodaJobsStuck": refusing.operator_may_not_write,

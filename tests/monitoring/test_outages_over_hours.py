@@ -289,3 +289,20 @@ RESTARTS = (
 
 def test_replicas_that_are_killed_in_turn_are_told_and_an_upgrade_is_not(tmp_path: Path) -> None:
     check(RESTARTS, tmp_path)
+
+
+AGENT = '{instance="n1:9092",namespace="coda-system",pod="coda-agent-x",node="n1"}'
+TOUCH, UP = f"coda_agent_pods_age_seconds{AGENT}", f"up{AGENT}"
+CUT_OFF = {TOUCH: "0x9 0+60x59 _x180", UP: "1x69 0x180"}  # from minute 10 on; after an hour it answers 503
+GONE = {TOUCH: "0x69 stale", UP: "1x69 stale"}  # with its node
+
+
+def test_an_agent_that_is_cut_off_is_told_for_as_long_as_that_lasts(tmp_path: Path) -> None:
+    check(
+        (
+            Outage(name="at first", alert="CodaAgentOutOfTouch", series=CUT_OFF, calm=(9,), fires=(25, 60)),
+            Outage(name="after an hour", alert="CodaNotScraped", series=CUT_OFF, calm=(9, 60), fires=(81, 90, 200)),
+            Outage(name="its node was removed", alert="CodaNotScraped", series=GONE, calm=(60, 81, 90, 200)),
+        ),
+        tmp_path,
+    )
