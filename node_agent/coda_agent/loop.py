@@ -43,6 +43,7 @@ from coda_agent.throttling.followed_pods import worth_by_pod
 from coda_agent.tuning import Tuner
 from coda_agent.worker_thread import WorkerThread
 from coda_kube.objects.json_types import Json
+from coda_kube.say_again import SayAgain
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Loop:
         self.eliminator = Eliminator(settings.contention_config(), settings.throttle, node.state_dir)
         self._was_ready = False  # NVML answered to this process
         self._outdated_since_s: float | None = None
-        self._logged: set[str] = set()  # problems of the last round; each is logged once
+        self._logged: dict[str, SayAgain] = {}  # problems of the last round: none is logged in each
         self._calibrate_at_s: float | None = None  # not before then
         self._calibration_problems: tuple[str, ...] = ()
         self._last_round_s = time.monotonic()  # when the last round ended
@@ -295,11 +296,11 @@ class Loop:
             has_come.set()
 
     def _log_problems(self, problems: tuple[str, ...]) -> None:
-        for sentence in problems:
-            if sentence not in self._logged:
+        self._logged = {sentence: self._logged.get(sentence) or SayAgain() for sentence in problems}
+        for sentence, said in self._logged.items():
+            if said.is_due():
                 log.warning("%s", CONTROLS.sub(" ", sentence))
         self._metrics.count_problems(len(problems))
-        self._logged = set(problems)
 
     def _report_actions(self, actions: tuple[Action, ...], pods: Mapping[str, LocalPod], wall_s: float) -> None:
         is_done = self.eliminator.acts and not self._node.reads_only

@@ -12,11 +12,10 @@ from typing import Final
 from coda.cycle import CycleResult
 from coda.model.decision import Fault, WaitCode
 from coda_extender.metrics import APART_KINDS, Metrics
+from coda_kube.say_again import SAY_AGAIN_S
 
 log = logging.getLogger(__name__)
 
-SAY_AGAIN_S: Final = 600.0
-"""Our choice: an hour of the log has each of them, and they do not fill it."""
 _MOST: Final = 5  # faults that are said again, the newest
 
 

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -45,6 +46,14 @@ def named_in(page: str) -> list[str]:
     """The words of the log that begin the page's points of diagnosis."""
     diagnosis = (RUNBOOKS / f"{page}.md").read_text().partition("## Diagnosis")[2].partition("## Mitigation")[0]
     return re.findall(r"^- `([^`]+)`", diagnosis, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_asks_for_an_hour_of_the_log(page: Path) -> None:
+    """The extender logs a line for each release: 200 lines may be three minutes, and alerts come later."""
+    commands = re.findall(r"^    kubectl .* logs .*$", page.read_text(), re.MULTILINE)
+    short = [one for one in commands if "--tail=-1" not in one or not ("--since=1h" in one or "--previous" in one)]
+    assert short == []
 
 
 @pytest.fixture

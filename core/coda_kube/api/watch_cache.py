@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.history import history_of
 from coda_kube.api.retry_pauses import ListPauses, pause_s, spread_s
 from coda_kube.objects.json_types import Json
+from coda_kube.say_again import SayAgain
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes o
 SAY_AGAIN_S = 60.0  # a refusal stays one until somebody mends the roles
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 _TOMBSTONES = 10_000
+_MOST_SAID = 20  # objects that cannot be read
 
 Listener = Callable[[Json | None, Json | None], None]
 """Called with (old, new): old is None for a new object, new is None for one that is gone."""
@@ -98,7 +99,7 @@ class WatchCache:
         self._is_calm = is_calm
         self._may_be_missing = may_be_missing
         self._watched_s = 0.0  # how long the last watch lasted
-        self._refused_s = -math.inf  # when a refusal was logged last
+        self._refused, self._broken, self._odd = SayAgain(every_s=SAY_AGAIN_S), SayAgain(), SayAgain()
         self._history = history_of(client)
         self._era = self._history.era  # of the last list that was read to its end
         self._newest = 0  # the newest version seen
@@ -170,6 +171,7 @@ class WatchCache:
                 if self._seen_until is None:
                     with pauses.of_a_list():
                         self._seen_until = await self._list()
+                self._say_unreadable_again()
                 await self._watch(self._seen_until)
                 failures = 0
             except Expired as expired:
@@ -209,11 +211,9 @@ class WatchCache:
         delay_s = pause_s(failures, retry_after_s, is_calm=self._is_calm)
         if self._is_calm and broke:  # so did all other watches of that server
             delay_s += spread_s()
-        now_s = asyncio.get_running_loop().time()
-        if failures == 0 or (isinstance(error, Rejected) and now_s - self._refused_s >= SAY_AGAIN_S):
+        said = self._refused if isinstance(error, Rejected) else self._broken
+        if said.is_due() or failures == 0:
             log.warning("%s: %s; trying again in %.1f s", self._path, error, delay_s)
-            if isinstance(error, Rejected):
-                self._refused_s = now_s
         if self._may_be_missing and failures >= WITHOUT_AFTER and not self.synced.is_set():
             log.warning("%s: going on without it; apply the definitions and roles of this version", self._path)
             self.synced.set()
@@ -368,6 +368,7 @@ class WatchCache:
 
     def _call_listener(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})
+        self._say_unreadable_again()
         why = "a part of it is nested too deeply, and is not read" if isinstance(new, CutJson) else ""
         if self._listener is not None:
             try:
@@ -382,7 +383,13 @@ class WatchCache:
             self.unreadable.pop(key, None)
 
     def _note_unreadable(self, key: str, why: str) -> None:
-        """Say it once for each object, until it can be read again."""
+        """Say it at once for each object, until it can be read again."""
         if key not in self.unreadable:
             log.warning("%s: %s cannot be read (%s); the others can", self._path, key, why[:200])
+            self._odd.is_due()  # from now on
         self.unreadable[key] = why[:200]
+
+    def _say_unreadable_again(self) -> None:
+        if self.unreadable and self._odd.is_due():
+            for key, why in [*self.unreadable.items()][:_MOST_SAID]:
+                log.warning("%s: %s still cannot be read (%s)", self._path, key, why)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from coda.errors import CodaError, Conflict, Outage
 from coda_kube.api.retry_pauses import write_pause_s
+from coda_kube.say_again import SayAgain
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class BackgroundWrites:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._again_s: dict[str, float] = {}  # by `about`, for what failed lately
         self._failures: dict[str, int] = {}  # in a row, by `about`
-        self._failing: set[str] = set()  # kinds whose last write failed, so that an outage is logged once
+        self._failing: dict[str, SayAgain] = {}  # kinds whose last write failed: an outage is not logged at each try
 
     def may_begin(self, about: str) -> bool:
         """True if no write about it is under way, and none failed a moment ago."""
@@ -60,7 +61,7 @@ class BackgroundWrites:
                 if on_failure is not None:
                     on_failure()
             else:
-                self._failing.discard(kind)
+                self._failing.pop(kind, None)
                 self._failures.pop(about, None)
                 if on_success is not None:
                     on_success()
@@ -87,6 +88,5 @@ class BackgroundWrites:
         failures, asked_s = self._failures.get(about, 0), error.retry_after_s if isinstance(error, Outage) else 0.0
         self._again_s[about] = now_s + write_pause_s(failures, asked_s, first_s=AGAIN_S, longest_s=LONGEST_S)
         self._failures[about] = failures + 1
-        if kind not in self._failing:
+        if self._failing.setdefault(kind, SayAgain(self.now_s)).is_due():
             log.warning("%s not written: %s", about, error)
-        self._failing.add(kind)

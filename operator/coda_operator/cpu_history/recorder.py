@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from coda.errors import Outage
 from coda.history.cpu_jobs import FinishedCpuJob
+from coda_kube.say_again import SayAgain
 from coda_operator.cpu_history.pod_watch import KEPT_S, CpuPodWatch
 from coda_operator.history.writer import FIRST_DELAY_S, LAST_DELAY_S, LONGEST_TRY_S, RecordRefused, StoreFull
 from coda_operator.metrics import CpuHistoryMetrics
@@ -64,6 +65,7 @@ class CpuRecorder:
         self._aside = aside
         self._tidied_s = -inf
         self._failures = 0
+        self._away = SayAgain(clock)
         self._began_s: float | None = None  # the present try
         self._is_open = False
         self._is_full = False
@@ -90,6 +92,7 @@ class CpuRecorder:
                 await self._wait_for_news()
         finally:
             self._failures, self._began_s = 0, None  # the next leader's word counts
+            self._away.end()
             self._watch.end_term()
 
     async def _wait_for_news(self) -> None:
@@ -131,11 +134,12 @@ class CpuRecorder:
                 await self._tidy()
         except Outage as error:
             self._is_full = isinstance(error, StoreFull)
-            if not self._failures:
+            if self._away.is_due():
                 log.warning("CPU jobs are not stored: %s; %d records wait", error, self._watch.waiting)
             return self._delay_s()
         if self._failures:
             log.info("CPU jobs are stored again")
+            self._away.end()
         self._failures = 0
         return 0.0 if self._watch.waiting else None
 

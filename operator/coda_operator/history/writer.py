@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from coda.errors import CodaError, Outage
 from coda.history import FinishedJob
+from coda_kube.say_again import SayAgain
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Writer:
         self._tried_s = 0.0  # when the last one began that has ended
         self._stopped = False
         self._error = ""
+        self._away = SayAgain(clock)
 
     def put(self, job: FinishedJob) -> bool:
         """Have a record written; False if too many wait already. One that waits already stays as it is."""
@@ -159,6 +161,7 @@ class Writer:
             return self._failed(str(error))
         if self._failures:
             log.info("the history store is back")
+            self._away.end()
         self._failures, self._error = 0, ""
         with self._changed:
             for key in batch:
@@ -191,7 +194,7 @@ class Writer:
 
     def _failed(self, sentence: str) -> float:
         delay_s = min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._failures, 30))
-        if sentence != self._error:
+        if self._away.is_due(sentence):
             log.warning("the history store is away: %s; %d records wait", sentence, len(self._waiting))
         self._failures, self._error = self._failures + 1, sentence
         self._is_open = False  # what comes back may be a back-up of an older version

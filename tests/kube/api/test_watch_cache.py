@@ -14,6 +14,7 @@ from coda_kube.api import watch_cache
 from coda_kube.api.client import Client, Expired, NotFound, Rejected
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
+from coda_kube.say_again import SayAgain
 
 VIRTUAL_CLUSTERS = "/apis/coda.scheduler/v1alpha1/virtualclusters"
 
@@ -191,6 +192,47 @@ async def test_a_known_kind_that_is_not_found_is_an_outage() -> None:
     assert not cache.synced.is_set()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("every_s", "said"), [(600.0, 1), (0.0, 22)])
+async def test_an_outage_that_lasts_is_said_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, every_s: float, said: int
+) -> None:
+    monkeypatch.setattr(watch_cache, "pause_s", lambda *_args, **_options: 0.001)
+    monkeypatch.setattr(watch_cache, "SayAgain", lambda **_: SayAgain(every_s=every_s))
+    server, tries, over = Paged(), 0, asyncio.Event()
+
+    def away() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 22:
+            over.set()
+        raise Outage("away")
+
+    server.on_page = away
+    running = asyncio.create_task(WatchCache(server, "/api/v1/pods").run())
+    async with asyncio.timeout(5):
+        await over.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert caplog.text.count("/api/v1/pods: away; trying again") == said
+
+
+@pytest.mark.parametrize(("every_s", "said"), [(600.0, 0), (0.0, 3)])
+def test_an_object_that_cannot_be_read_is_said_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, every_s: float, said: int
+) -> None:
+    monkeypatch.setattr(watch_cache, "SayAgain", lambda **_: SayAgain(every_s=every_s))
+
+    def listener(_old: Json | None, new: Json | None) -> None:
+        if new is not None and new["metadata"]["name"] == "bad":
+            raise ValueError("not a quantity")
+
+    cache = WatchCache(Paged(), "/api/v1/nodes", listener=listener)
+    for version, name in enumerate(("bad", "good", "good", "good"), 1):
+        cache.put({"metadata": {"name": name, "resourceVersion": str(version)}})
+    assert caplog.text.count("bad cannot be read (ValueError: not a quantity)") == 1
+    assert caplog.text.count("bad still cannot be read (ValueError: not a quantity)") == said
 
 
 @pytest.mark.parametrize(("again_s", "said"), [(60.0, 1), (0.0, 21)])

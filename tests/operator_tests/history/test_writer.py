@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from coda.history import FinishedJob
@@ -55,6 +56,18 @@ def test_an_hour_away_loses_nothing_and_is_asked_less_and_less_often() -> None:
     assert writer.step() is None
     assert not writer.is_away
     assert told == [([("uid-0", 1), ("uid-1", 1), ("uid-2", 1)], [])]
+
+
+def test_a_store_that_stays_away_is_said_again_in_each_hour(caplog: pytest.LogCaptureFixture) -> None:
+    store, now_s = StoreInMemory(is_away=True), [0.0]
+    writer = Writer(store, lambda stored, refused: None, clock=lambda: now_s[0])
+    for hour in range(1, 9):
+        caplog.clear()
+        while now_s[0] < hour * 3600.0:
+            delay_s = writer.step()
+            assert delay_s is not None
+            now_s[0] += delay_s
+        assert 5 <= caplog.text.count("the history store is away") <= 7
 
 
 def test_whoever_could_not_use_the_open_store_is_called_again_after_the_next_records() -> None:
