@@ -59,9 +59,9 @@ APART = "coda_planner_set_apart"
 REFUSED = "coda_extender_refused_requests_total"
 OLDEST = "coda_jobs_oldest_seconds"
 EXPIRY = "coda_operator_certificate_expiry_timestamp_seconds"
-NODE = {"instance": "10.0.0.1:9092", "node": "n1"}
+NODE = {"instance": "10.0.0.1:9092", "node": "n1", "pod": "coda-agent-x"}
 OF_AGENT = 'namespace="coda-system",pod="coda-agent-x"'
-AT = 'instance="10.0.0.1:9092",node="n1"'
+AT = 'instance="10.0.0.1:9092",node="n1",pod="coda-agent-x"'
 
 CASES = (
     Case(
