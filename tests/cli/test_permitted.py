@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from typer.testing import CliRunner
 from coda.errors import Outage
 from coda_cli.__main__ import command_line, commands_for
 from coda_cli.explain import explain_command, queue_command
+from coda_cli.explain.leaders import LEASES
 from coda_cli.permitted import PermittedLists, whole
 from coda_cli.top import command as top_command
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
+from coda_kube.objects.quantities import time_from_seconds
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, PODS, job_json, node_json, pod_json, rank_json
 
@@ -62,6 +65,8 @@ def filled(api: Cluster) -> Cluster:
     api.set(PODS.replace("default", OWN), of(OWN, gated))
     api.set(PODS.replace("default", OWN), of(OWN, rank_json("runs", 0, "n1", node="n1")))
     api.set("/api/v1/nodes", node_json("n1"))
+    spec = {"holderIdentity": "a", "renewTime": time_from_seconds(time.time())}
+    api.set(LEASES, {"metadata": {"name": "coda-planner"}, "spec": spec})
     return api
 
 
@@ -98,6 +103,13 @@ def test_whoever_may_read_all_sees_all_and_no_note(run: Run) -> None:
     code, out, errors = run(filled(Cluster("/")), "queue", "-o", "json")
     assert {line["name"] for line in json.loads(out)} == {f"{OWN}/bert", f"{OWN}/pod/a-1", "team-b/bert"}
     assert (code, errors) == (0, "")
+
+
+def test_whoever_may_read_the_lease_is_told_that_no_planner_runs(run: Run) -> None:
+    api = filled(Cluster("/"))
+    api.change(f"{LEASES}/coda-planner", lambda lease: lease["spec"].pop("holderIdentity"))
+    _, _, errors = run(api, "queue")
+    assert errors == "coda: nothing is decided now, and reasons may be old: no planner leads now\n"
 
 
 def test_all_namespaces_are_not_replaced_by_one(run: Run) -> None:

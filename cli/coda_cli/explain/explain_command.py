@@ -21,17 +21,18 @@ from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
 from coda_cli.explain.deadlines import with_deadline
 from coda_cli.explain.failure import failure_sentences
+from coda_cli.explain.leaders import LATE_S, leader_away
 from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
-from coda_cli.explain.waiting import Waiting
+from coda_cli.explain.waiting import RESTARTING, Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.names import API_VERSION, OPERATOR_LEASE, PLANNER_LEASE
 from coda_kube.objects.quantities import seconds_from_time
 from coda_sim.durations import duration_from_seconds
 
@@ -123,7 +124,8 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
             line = await with_deadline(client, line)
-            told = (*sentences_of(line, position, len(lines), time.time()), *waiting_in_quota(line, lines))
+            away = await leader_away(client, lease_of(line))
+            told = (*sentences_of(line, position, len(lines), time.time(), away), *waiting_in_quota(line, lines))
             waits = Explained(sentences=told, line=line, position=position, of=len(lines), notes=lists.notes())
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
     if is_training:
@@ -135,8 +137,13 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
 
 
-def sentences_of(line: Waiting, position: int, of: int, now_s: float) -> Iterator[str]:
-    """Yield what is known of something that waits."""
+def lease_of(line: Waiting) -> str:
+    """Return the Lease of the part whose word it waits for: of the operator until it is accepted, and while it ends."""
+    return OPERATOR_LEASE if not line.wants or line.code == RESTARTING else PLANNER_LEASE
+
+
+def sentences_of(line: Waiting, position: int, of: int, now_s: float, away: str = "") -> Iterator[str]:
+    """Yield what is known of something that waits. `away`: that nobody leads who could say more."""
     since = waited(line, now_s)
     yield f"{line.name} waits{f' for {since}' if since else ''}, as number {position} of {of} in its namespace."
     if line.user:
@@ -145,8 +152,12 @@ def sentences_of(line: Waiting, position: int, of: int, now_s: float) -> Iterato
         yield f"It wants {line.wants}."
     if line.code or line.message:
         yield f"Why: {': '.join(part for part in (line.code, line.message) if part)}."
+    elif away or (line.since_s and now_s - line.since_s > LATE_S):
+        yield "Why: the planner has not said so, and it does within seconds as long as one runs."
     else:
         yield "Why: the planner has not said so yet; it does within seconds."
+    if away:
+        yield f"Nothing is decided now, and a reason may be old: {away}. Tell an administrator (coda doctor)."
     if line.holders:
         yield f"Held by: {', '.join(line.holders)}."
     if line.not_before_s > now_s:

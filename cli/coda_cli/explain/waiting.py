@@ -21,6 +21,8 @@ Item = Mapping[str, Any]
 _CODES: Final = frozenset(code.value for code in WaitCode)
 PLACED: Final = "Placed"
 """The code of a job that has its nodes, and waits for others to leave them."""
+RESTARTING: Final = Phase.RESTARTING.value
+"""The code of a job whose last attempt has not gone yet: it is in no queue before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +128,15 @@ def _with_leaving(line: Waiting, leaving: Mapping[str, list[str]]) -> Waiting:
 def line_of(job: Item) -> Waiting | None:
     """Return the line of a TrainingJob; None if it does not wait."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
-    if status.get("phase") not in (None, Phase.QUEUED.value):
+    if status.get("phase") not in (None, Phase.QUEUED.value, RESTARTING):
         return None
     request, pending = status.get("request") or {}, status.get("pending") or {}
     placement = status.get("placement")
     rank = amounts_text(resources_from_quantities(request.get("resources") or {}, pods=1)) if request else ""
     code, message = str(pending.get("code") or ""), str(pending.get("message") or "")
-    if placement:
+    if status.get("phase") == RESTARTING:
+        code, message = RESTARTING, str(status.get("message") or "the pods of its last attempt end")
+    elif placement:
         code, message = PLACED, f"has its place on {', '.join(sorted(set(placement['nodes'])))}"
     elif not request:
         message = str(status.get("message") or "not accepted yet")

@@ -13,6 +13,7 @@ from coda.lifecycle.state import StopAnswer
 from coda.model import WaitCode
 from coda_cli.explain.advice import ADVICE, advice_for
 from coda_cli.explain.explain_command import HOW, explained, sentences_of
+from coda_cli.explain.leaders import LEASES
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.waiting import PLACED, Waiting, queue_of
 from coda_cli.permitted import PermittedLists
@@ -135,6 +136,7 @@ def test_an_event_that_says_nothing_of_anything_hides_no_reason() -> None:
     ("status", "expected"),
     [
         ({"phase": "Running"}, None),
+        ({"phase": "Restarting", "message": "attempt 12 ended"}, "Restarting"),
         ({"phase": "Succeeded"}, None),
         ({"pending": PENDING}, "InsufficientGPUs"),
         ({"placement": placement("n1", state="Committed")}, PLACED),
@@ -238,6 +240,8 @@ async def test_a_placed_job_names_those_it_waits_for_and_until_when() -> None:
     told["status"]["placement"] = placement("n1") | {"stop": STOP}
     api.set(JOBS, told)
     api.set(JOBS, training_job("large", placement=placement("n1")))
+    lease = {"holderIdentity": "a", "renewTime": time_from_seconds(time.time())}
+    api.set(LEASES, {"metadata": {"name": "coda-planner"}, "spec": lease})
     waits = await explained(api, "default", "large")
     assert (
         "has its place on n1, once it is left by default/guest (told to save and end by 2026-11-23"
