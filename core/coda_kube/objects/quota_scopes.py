@@ -61,4 +61,4 @@ def _has_class(selector: Item, name: str | None) -> bool:
     values: list[str] = list(selector.get("values") or ())
     if operator in ("Exists", "DoesNotExist"):
         return bool(name) is (operator == "Exists")
-    return bool(name) and bool(name in values) is bool(operator == "In")
+    return (bool(name) and name in values) is (operator == "In")  # without a class it is in no list

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coda_kube.objects.pod_requests import MOST_HOST_PORTS, pod_amounts, quota_use
-from coda_kube.objects.quota_scopes import shortage
+from coda_kube.objects.quota_scopes import counts_pod, shortage
 from coda_kube.objects.volumes import MOST_TERMS, claims_of, problem_of, refusal_of, terms_with_volumes
 
 
@@ -110,6 +110,15 @@ def test_a_scoped_quota_is_asked_for_the_whole_gang(item: dict[str, Any], lacks:
     assert (found is not None) is lacks
     if found:
         assert found.startswith("exceeded quota: q: the gang asks for 4 pods, ")
+
+
+@pytest.mark.parametrize(
+    ("operator", "counts"), [("In", False), ("NotIn", True), ("Exists", False), ("DoesNotExist", True)]
+)
+def test_a_pod_without_a_class_is_in_no_list_of_classes(operator: str, counts: bool) -> None:
+    values = ["high"] if operator.endswith("In") else []
+    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": values}]}
+    assert counts_pod({"scopeSelector": selector}, {"spec": {}}) is counts
 
 
 def test_huge_pages_count_under_both_of_their_names() -> None:
