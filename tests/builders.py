@@ -10,6 +10,7 @@ from coda.model.consistency import check
 from coda.model.constraints import NodeConstraints, Taint
 from coda.model.decision import Start
 from coda.model.job import SharingWish, StopCause, StopOrder
+from coda.model.quota_scopes import PodScopes, QuotaScope
 from coda.model.seats import SHARING, as_sharer, seat_name
 from coda.model.world import ArrayQuota, GpuUse, Quota, VirtualCluster
 from coda.placements import placement_from_start
@@ -73,6 +74,7 @@ def job(
     avoid: Iterable[str] = (),
     within: str | None = None,
     quota: Mapping[str, int] | None = None,
+    scopes: PodScopes | None = None,
     user: str = "",
     virtual_cluster: str = "",
     returned: bool = False,
@@ -95,6 +97,7 @@ def job(
         avoid=frozenset(avoid),
         within=within,
         quota=quota or {},
+        scopes=scopes,
         user=user,
         virtual_cluster=virtual_cluster,
         returned=returned,
@@ -164,10 +167,15 @@ def seated(one: Job, *places: tuple[str, int], since_s: float = 0.0) -> Job:
 
 
 def quota(
-    name: str = "quota", *, hard: Mapping[str, int], used: Mapping[str, int] | None = None, namespace: str = "team"
+    name: str = "quota",
+    *,
+    hard: Mapping[str, int],
+    used: Mapping[str, int] | None = None,
+    namespace: str = "team",
+    scopes: tuple[QuotaScope, ...] = (),
 ) -> Quota:
     """A ResourceQuota in milli-units."""
-    return Quota(namespace=namespace, name=name, hard=hard, used=used or {})
+    return Quota(namespace=namespace, name=name, hard=hard, used=used or {}, scopes=scopes)
 
 
 def world(

@@ -65,7 +65,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.progress.stopAnswer
         status.progress.time status.progress.totalEpochs status.progress.totalSteps status.queuedTime status.reason
         status.request.cpusPerReplica status.request.nodeSelector status.request.nodeSelectorTerms
-        status.request.priority status.request.quota status.request.resources status.request.tolerations
+        status.request.priority status.request.quota status.request.resources
+        status.request.scopes.priorityClassName status.request.scopes.terminating status.request.tolerations
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
         status.servedSeconds status.sharing.beside status.sharing.class status.sharing.expectedSpeed

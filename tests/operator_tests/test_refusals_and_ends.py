@@ -275,10 +275,24 @@ async def test_rank_zero_ends_the_job_although_another_rank_never_starts() -> No
         await api.until(lambda: "deletionTimestamp" in api.pods()["job-1-1"]["metadata"])
 
 
-async def test_a_gang_that_a_scoped_quota_stops_starts_no_rank() -> None:
+def of_classes(operator: str, *classes: str) -> Json:
+    scope = {"scopeName": "PriorityClass", "operator": operator, "values": list(classes)}
+    return {"scopeSelector": {"matchExpressions": [scope]}}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "given"),
+    [
+        pytest.param({"scopes": ["NotTerminating"]}, None, id="by its deadline"),
+        pytest.param(of_classes("NotIn", "training"), None, id="not in a list, without a class"),
+        pytest.param(of_classes("In", "usual"), "usual", id="in a list by the class that all pods get"),
+    ],
+)
+async def test_a_gang_that_a_scoped_quota_stops_starts_no_rank(scopes: Json, given: str | None) -> None:
     """The API server would admit two of three ranks, which run at once."""
     api = FakeCluster()
-    quota = {"metadata": {"name": "night"}, "spec": {"hard": {"pods": "2"}, "scopes": ["NotTerminating"]}, "status": {}}
+    quota = {"metadata": {"name": "night"}, "spec": {"hard": {"pods": "2"}} | scopes, "status": {}}
+    api.admit = lambda pod: None if given is None else pod["spec"].update(priorityClassName=given)
     async with rest_of_cluster(api, exit_code=never), operator(api):
         api.set("/api/v1/namespaces/default/resourcequotas", quota)
         job = api.submit(replicas=3)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from coda.change_log import ChangeLog
 from coda.model.job import Job, JobId
+from coda.model.quota_scopes import QuotaScope, is_counted
 from coda.model.resources import GPUS, amount_of
 from coda.nodes.node_search import EligibleNodes
 
@@ -117,12 +118,14 @@ class Holdings:
             )
         return tuple(job for _, job in ranking[: self._count])
 
-    def of_quota(self, namespace: str, key: str) -> tuple[JobId, ...]:
-        """Return the jobs of a namespace that use most of a quota's key: largest first, then id. O(jobs that hold)."""
+    def of_quota(self, namespace: str, key: str, scopes: tuple[QuotaScope, ...] = ()) -> tuple[JobId, ...]:
+        """Return the jobs of a namespace that use most of a quota's key: largest first, then id. O(jobs that hold).
+
+        `scopes`: of the quota."""
         amounts = (
             (-job.quota.get(key, 0) * len(nodes), job.id)
             for job, nodes in self._holding_by_job.values()
-            if job.namespace == namespace
+            if job.namespace == namespace and is_counted(scopes, job.scopes)
         )
         return tuple(job for _, job in nsmallest(self._count, (entry for entry in amounts if entry[0] < 0)))
 
@@ -176,4 +179,5 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.run_from_s == before.run_from_s
         and (len(job.bound) >= job.replicas) == (len(before.bound) >= before.replicas)
         and (job.quota is before.quota or job.quota == before.quota)
+        and job.scopes == before.scopes
     )

@@ -195,9 +195,9 @@ class Queue:
             del past[next(iter(past))]
 
     def _queued(self, job: Job) -> QueuedJob:
-        quota = (
-            (job.namespace, frozenset(job.quota.items())) if self.limited and job.namespace in self.limited else None
-        )
+        quota = None
+        if self.limited and job.namespace in self.limited:
+            quota = (job.namespace, frozenset(job.quota.items()), job.scopes)
         party = self._party(job) if self._party else None
         key = (
             key_of_constraints(job.constraints),

@@ -13,6 +13,7 @@ from math import ceil
 from coda.cache.job_facts import JobFacts, facts_of
 from coda.model.decision import WaitCode, WaitReason
 from coda.model.job import Job
+from coda.model.quota_scopes import QuotaScope, is_counted
 from coda.model.world import World
 from coda.wording import numbers_of, quota_text
 
@@ -28,6 +29,7 @@ class Shortage:
     needed_milli: int
     left_milli: int
     limit_milli: int
+    scopes: tuple[QuotaScope, ...] = ()  # of the quota
 
     @property
     def is_whole(self) -> bool:
@@ -40,11 +42,11 @@ class QuotaLedger:
 
     def __init__(self, world: World, pending: Iterable[tuple[Job, JobFacts]] | None = None) -> None:
         """`pending`: the jobs with `ranks_without_pods` or `growth_m`, if known; by default they are looked for."""
-        self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
-        self._hard = {(quota.namespace, quota.name): quota.hard for quota in world.quotas}
+        self._left: dict[str, list[tuple[str, dict[str, int], tuple[QuotaScope, ...]]]] = {}
+        self._quota_by_key = {(quota.namespace, quota.name): quota for quota in world.quotas}
         for quota in sorted(world.quotas, key=lambda quota: (quota.namespace, quota.name)):
             left = {key: hard - quota.used.get(key, 0) for key, hard in sorted(quota.hard.items())}
-            self._left.setdefault(quota.namespace, []).append((quota.name, left))
+            self._left.setdefault(quota.namespace, []).append((quota.name, left, quota.scopes))
         if self._left:
             for job, facts in ((job, facts_of(job)) for job in world.jobs) if pending is None else pending:
                 self._count(job, facts.ranks_without_pods)
@@ -55,7 +57,7 @@ class QuotaLedger:
 
         One that is too small as a whole goes before: no job that ends helps there."""
         found: Shortage | None = None
-        for quota, left in self._left.get(job.namespace, ()):
+        for quota, left in self._counting(job):
             for key, rest in left.items():
                 needed = job.quota.get(key, 0) * job.replicas
                 if needed > rest and needed:
@@ -67,7 +69,7 @@ class QuotaLedger:
 
     def growth_shortage(self, job: Job, cpu_m: int) -> Shortage | None:
         """Return the first quota that leaves less than these millicores for a running job; None if there is none."""
-        for quota, left in self._left.get(job.namespace, ()):
+        for quota, left in self._counting(job):
             for key in _CPU_KEYS:
                 rest = left.get(key)
                 if rest is not None and key in job.quota and cpu_m > rest:
@@ -75,12 +77,19 @@ class QuotaLedger:
         return None
 
     def _shortage(self, job: Job, quota: str, key: str, needed: int, rest: int) -> Shortage:
-        limit = self._hard[job.namespace, quota][key]
-        return Shortage(quota=quota, key=key, needed_milli=needed, left_milli=rest, limit_milli=limit)
+        known = self._quota_by_key[job.namespace, quota]
+        return Shortage(
+            quota=quota,
+            key=key,
+            needed_milli=needed,
+            left_milli=rest,
+            limit_milli=known.hard[key],
+            scopes=known.scopes,
+        )
 
     def count_growth(self, job: Job, cpu_m: int) -> None:
         """Count these millicores of a running job as used."""
-        for _, left in self._left.get(job.namespace, ()) if cpu_m else ():
+        for _, left in self._counting(job) if cpu_m else ():
             for key in _CPU_KEYS:
                 if key in left and key in job.quota:
                     left[key] -= cpu_m
@@ -89,10 +98,18 @@ class QuotaLedger:
         """Count all ranks of a job that starts in this cycle as used."""
         self._count(job, job.replicas)
 
+    def _counting(self, job: Job) -> list[tuple[str, dict[str, int]]]:
+        """What the quotas that count the job's ranks have left, by their names."""
+        return [
+            (quota, left)
+            for quota, left, scopes in self._left.get(job.namespace, ())
+            if not scopes or is_counted(scopes, job.scopes)
+        ]
+
     def _count(self, job: Job, ranks: int) -> None:
         if not ranks:
             return
-        for _, left in self._left.get(job.namespace, ()):
+        for _, left in self._counting(job):
             for key in left:
                 left[key] -= job.quota.get(key, 0) * ranks
 

@@ -303,7 +303,7 @@ class _ReasonFinder:
         reason = None if short is None else beyond_quota(job, self._quotas)
         if short is None or reason is None or short.is_whole:
             return reason
-        return replace(reason, holders=self._holdings.of_quota(job.namespace, short.key))
+        return replace(reason, holders=self._holdings.of_quota(job.namespace, short.key, short.scopes))
 
     def _tenant_is_full(self, job: Job) -> WaitReason | None:
         """A virtual cluster of its path may not borrow, and leaves too little for the whole gang."""

@@ -54,6 +54,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NewType
 
 from coda.model.constraints import NodeConstraints
+from coda.model.quota_scopes import PodScopes
 from coda.model.resources import Resources
 
 JobId = NewType("JobId", str)
@@ -213,6 +214,7 @@ class Job:
     within: str | None = None  # topology level; one domain of it must hold all ranks
     prefers: tuple[LocalityStep, ...] = ()  # in this order; empty: as the installation says
     quota: Mapping[str, int] = field(default_factory=dict)  # use of one rank by ResourceQuota key, in milli-units
+    scopes: PodScopes | None = None  # what scopes of quotas ask of a rank; None: unknown, and no such quota counts it
     placement: Placement | None = None
     deadline_shift_s: float = 0.0  # by how much the placement's deadline counts later than it says: clocks may differ
     bound: frozenset[int] = frozenset()  # ranks of the current attempt whose pod has a node

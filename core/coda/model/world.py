@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from coda.model.constraints import Taint
 from coda.model.job import Job, JobId
+from coda.model.quota_scopes import QuotaScope
 from coda.model.resources import Resources
 
 
@@ -29,6 +30,7 @@ class Quota:
     name: str
     hard: Mapping[str, int]
     used: Mapping[str, int]
+    scopes: tuple[QuotaScope, ...] = ()  # it counts only pods that all of them match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

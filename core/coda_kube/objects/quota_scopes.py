@@ -1,7 +1,6 @@
 """Which ResourceQuotas with scopes count a gang, and what they lack for the whole of it.
 
-The planner knows the quotas without scopes. Those with scopes depend on the pods, so they are asked before the launch.
-Source: `pkg/quota/v1/evaluator/core/pods.go`.
+The planner asks them, too. They are asked again before the launch: it may know less, and it is a moment older.
 """
 
 from __future__ import annotations
@@ -9,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from coda.model.quota_scopes import PodScopes, QuotaScope, is_counted
+from coda_kube.objects.json_types import Json
 from coda_kube.objects.pod_requests import readable_quantities
 from coda_kube.objects.quantities import milli_from_quantity, quantity_from_milli
 
 Item = Mapping[str, Any]
 
 
-def shortage(quotas: Iterable[Item], pod: Item, use_of_rank: Item, ranks: int) -> str | None:
+def shortage(quotas: Iterable[Item], pod: PodScopes, use_of_rank: Item, ranks: int) -> str | None:
     """Return the sentence of the first scoped quota that lacks something for `ranks` pods like `pod`, or None.
 
     `use_of_rank`: the use of each quota key by one of them."""
     for quota in sorted(quotas, key=lambda quota: str(quota["metadata"]["name"])):
         spec = quota.get("spec") or {}
-        if not (spec.get("scopes") or spec.get("scopeSelector")) or not counts_pod(spec, pod):
+        scopes = scopes_from_spec(spec)
+        if not scopes or not is_counted(scopes, pod):
             continue
         hard = _milli(spec.get("hard"))
         used = _milli((quota.get("status") or {}).get("used"))
@@ -40,25 +42,36 @@ def _milli(quantities: Item | None) -> dict[str, int]:
 
 def counts_pod(spec: Item, pod: Item) -> bool:
     """True if a quota with this `spec` counts the pod: all scopes match. An unknown scope is left to the API server."""
-    selectors = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    selectors += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(selector, pod["spec"]) for selector in selectors)
+    return is_counted(scopes_from_spec(spec), scopes_of_pod(pod))
 
 
-def _matches(selector: Item, spec: Item) -> bool:
-    scope = selector["scopeName"]
-    if scope in ("Terminating", "NotTerminating"):
-        return (spec.get("activeDeadlineSeconds") is not None) is (scope == "Terminating")
-    if scope in ("BestEffort", "NotBestEffort"):
-        return bool(scope == "NotBestEffort")  # a rank has cores and GPUs
-    if scope == "PriorityClass":
-        return _has_class(selector, spec.get("priorityClassName"))
-    return False
+def scopes_from_spec(spec: Item) -> tuple[QuotaScope, ...]:
+    """Return the scopes of a quota with this `spec`."""
+    named = [QuotaScope(name=name) for name in spec.get("scopes") or ()]
+    selectors = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return (*named, *map(_scope_from_selector, selectors))
 
 
-def _has_class(selector: Item, name: str | None) -> bool:
-    operator: str = selector.get("operator") or ""
-    values: list[str] = list(selector.get("values") or ())
-    if operator in ("Exists", "DoesNotExist"):
-        return bool(name) is (operator == "Exists")
-    return (bool(name) and name in values) is (operator == "In")  # without a class it is in no list
+def _scope_from_selector(selector: Item) -> QuotaScope:
+    values = frozenset(selector.get("values") or ())
+    return QuotaScope(name=selector["scopeName"], operator=selector.get("operator") or "", values=values)
+
+
+def scopes_of_pod(pod: Item) -> PodScopes:
+    """Return what scopes ask of a pod. One that was admitted has the class that the API server gave it."""
+    spec = pod["spec"]
+    has_deadline = spec.get("activeDeadlineSeconds") is not None
+    return PodScopes(priority_class=spec.get("priorityClassName") or "", terminating=has_deadline)
+
+
+def json_from_scopes(scopes: PodScopes) -> Json:
+    """Return them as they stand in `status.request.scopes`."""
+    return {"priorityClassName": scopes.priority_class, "terminating": scopes.terminating}
+
+
+def scopes_from_request(request: Item) -> PodScopes | None:
+    """Return what `status.request` says of scopes; None if an earlier version of Coda wrote it."""
+    known = request.get("scopes")
+    if known is None:
+        return None
+    return PodScopes(priority_class=known["priorityClassName"], terminating=known["terminating"])

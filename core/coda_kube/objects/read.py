@@ -42,6 +42,7 @@ from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, st
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
+from coda_kube.objects.quota_scopes import scopes_from_request
 from coda_kube.objects.tuning_status import (
     answer_from_json,
     is_searching_now,
@@ -242,6 +243,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         within=(locality := spec.get("locality") or {}).get("required"),
         prefers=tuple([LocalityStep(one["level"], one["forSeconds"]) for one in locality.get("preferred") or ()]),
         quota={key: milli_from_quantity(text) for key, text in (request.get("quota") or {}).items()},
+        scopes=scopes_from_request(request),
         placement=placement_from_json(status),
         wish=wish_from_json(status, attempt=attempt) if is_auto else None,
         tunable=is_auto and is_tuned_now(status, attempt=attempt),

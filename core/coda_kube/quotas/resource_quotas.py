@@ -8,20 +8,20 @@ from typing import Any
 from coda.model.world import Quota
 from coda_kube.objects.pod_requests import readable_quantities
 from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.quota_scopes import scopes_from_spec
 
 Item = Mapping[str, Any]
 
 
-def quota_from_json(item: Item) -> Quota | None:
-    """Read a ResourceQuota; None for a scoped one: only the API server knows its pods (its 403 then rolls back)."""
+def quota_from_json(item: Item) -> Quota:
+    """Read a ResourceQuota."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    if spec.get("scopes") or spec.get("scopeSelector"):
-        return None
     return Quota(
         namespace=item["metadata"]["namespace"],
         name=item["metadata"]["name"],
         hard=_milli_by_key(spec.get("hard")),
         used=_milli_by_key(status.get("used")),
+        scopes=scopes_from_spec(spec),
     )
 
 

@@ -16,6 +16,7 @@ from coda_kube.objects.names import GPU
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
 from coda_operator.reconcile.api_refusals import Blame, blame_for, may_pass, reason_to_wait
@@ -164,6 +165,7 @@ def request_from_pod(pod: Json, *, cores: int) -> Json:
         "quota": quota_use(pod),
         "cpusPerReplica": cores,
         "priority": spec.get("priority") or 0,
+        "scopes": json_from_scopes(scopes_of_pod(pod)),
         "nodeSelector": spec.get("nodeSelector") or {},
         "nodeSelectorTerms": affinity.get("nodeSelectorTerms") or [],
         "tolerations": spec.get("tolerations") or [],

@@ -21,7 +21,7 @@ from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import KIND
 from coda_kube.objects.quantities import quantity_from_milli
-from coda_kube.objects.quota_scopes import shortage
+from coda_kube.objects.quota_scopes import scopes_from_request, scopes_of_pod, shortage
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
 from coda_operator.reconcile.pod_endings import ANOTHER
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
@@ -128,10 +128,11 @@ class GangPods:
             listing = await self._client.list_pages(f"{job.pods_path.rpartition('/')[0]}/resourcequotas")
         if not listing["items"]:
             return
-        use = (job.request or {}).get("quota") or {}
-        lacks = shortage(
-            listing["items"], rank_pod(job.json, job.placement, 0, job.progress.memory), use, job.terms.replicas
-        )
+        request = job.request or {}
+        scopes = scopes_from_request(request)
+        if scopes is None:  # an earlier version accepted it: a default class is not known
+            scopes = scopes_of_pod(rank_pod(job.json, job.placement, 0, job.progress.memory))
+        lacks = shortage(listing["items"], scopes, request.get("quota") or {}, job.terms.replicas)
         if lacks is not None:
             raise Rejected(403, "Forbidden", lacks)
 

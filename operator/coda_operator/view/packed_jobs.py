@@ -53,7 +53,7 @@ _USUALLY: Final = (  # a finished job as operator and extender leave it, in the 
     b'"cpusPerReplica":32,"nodeSelector":{},"nodeSelectorTerms":[],"priority":0,"quota":{"count/pods":"1","cpu":"32",'
     b'"limits.cpu":"32","memory":"8589934592","pods":"1","requests.cpu":"32","requests.memory":"8589934592",'
     b'"requests.nvidia.com/gpu":"8"},"resources":{"cpu":"32","memory":"8589934592","nvidia.com/gpu":"8"},'
-    b'"tolerations":[{"key":"coda.scheduler/pool","operator":"Exists"},{"effect":"NoExecute",'
+    b'"scopes":{"priorityClassName":"","terminating":false},"tolerations":[{"key":"coda.scheduler/pool","operator":"Exists"},{"effect":"NoExecute",'
     b'"key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute",'
     b'"key":"node.kubernetes.io/unreachable","operator":"Exists"}]},"startTime":"2026-11-01T00:00:00.000Z",'
     b'"waitingSince":"2026-11-01T00:00:00.000Z"}}'

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from coda.cache.quotas import QuotaLedger, Shortage
-from coda.model import Job, Phase, PlacementState
+from coda.cycle import decide
+from coda.model import Job, Phase, PlacementState, WaitCode
+from coda.model.quota_scopes import PodScopes, QuotaScope
 from coda.model.world import Quota
+from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, quota, running, world
 
 GANG = job(replicas=3, quota={"pods": 1000, "cpu": 500})
@@ -75,6 +78,53 @@ def test_a_quota_that_is_too_small_as_a_whole_is_told_apart(quotas: list[Quota],
     found = QuotaLedger(world([node("n")], [GANG], quotas=quotas)).shortage(GANG)
     assert found is not None
     assert (found.quota, found.is_whole) == (name, is_whole)
+
+
+HIGH = (QuotaScope(name="PriorityClass", operator="In", values=frozenset({"high"})),)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "pod", "counts"),
+    [
+        pytest.param(HIGH, PodScopes(priority_class="high"), True, id="its class"),
+        pytest.param(HIGH, PodScopes(priority_class="low"), False, id="another class"),
+        pytest.param(HIGH, None, False, id="accepted by a version that did not say it"),
+        pytest.param((), None, True, id="no scope"),
+        pytest.param((*HIGH, QuotaScope(name="Terminating")), PodScopes(priority_class="high"), False, id="one of two"),
+    ],
+)
+def test_a_quota_with_scopes_counts_only_what_they_match(
+    scopes: tuple[QuotaScope, ...], pod: PodScopes | None, counts: bool
+) -> None:
+    gang = replace(GANG, scopes=pod)
+    ledger = QuotaLedger(world([node("n")], [gang], quotas=[quota(hard={"pods": 5000, "cpu": 1500}, scopes=scopes)]))
+    assert ledger.shortage(gang) is None
+    assert (ledger.growth_shortage(gang, 1501) is not None) is counts
+    ledger.count_start(gang)
+    assert (ledger.shortage(gang) is not None) is counts
+
+
+def test_jobs_of_two_classes_are_judged_by_their_own_quotas() -> None:
+    """They ask for the same, and one of them is held back."""
+    jobs = [
+        job(f"{name}-{number}", quota={"pods": 1000}, scopes=PodScopes(priority_class=name), queued_s=number)
+        for number, name in enumerate(("high", "low", "high"))
+    ]
+    held = quota(hard={"pods": 1000}, used={"pods": 1000}, scopes=HIGH)
+    decision = decide(world([node("n", gpus=8)], jobs, quotas=[held]), PolicyConfig(), now_s=9.0)
+    assert [start.job for start in decision.starts] == ["team/low-1"]
+    assert {refusal.reason.code for refusal in decision.refusals} == {WaitCode.QUOTA_EXCEEDED}
+
+
+def test_only_jobs_that_a_quota_counts_are_named_as_its_holders() -> None:
+    waits = job("waits", quota={"pods": 1000}, scopes=PodScopes(priority_class="high"))
+    others = [
+        running(job(name, quota={"pods": 1000}, scopes=PodScopes(priority_class=name)), "n") for name in ("high", "low")
+    ]
+    full = quota(hard={"pods": 1000}, used={"pods": 1000}, scopes=HIGH)
+    decision = decide(world([node("n", gpus=8)], [*others, waits], quotas=[full]), PolicyConfig(), now_s=9.0)
+    (refusal,) = decision.refusals
+    assert (refusal.reason.code, refusal.reason.holders) == (WaitCode.QUOTA_EXCEEDED, ("team/high",))
 
 
 def test_starts_of_the_round_count() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coda.model.quota_scopes import PodScopes
 from coda_kube.objects.pod_requests import MOST_HOST_PORTS, pod_amounts, quota_use
 from coda_kube.objects.quota_scopes import counts_pod, shortage
 from coda_kube.objects.volumes import MOST_TERMS, claims_of, problem_of, refusal_of, terms_with_volumes
@@ -105,7 +106,7 @@ HIGH = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
     ],
 )
 def test_a_scoped_quota_is_asked_for_the_whole_gang(item: dict[str, Any], lacks: bool) -> None:
-    pod = {"spec": {"priorityClassName": "high"}}
+    pod = PodScopes(priority_class="high")
     found = shortage([item], pod, {"pods": "1", "count/pods": "1"}, 4)
     assert (found is not None) is lacks
     if found:
