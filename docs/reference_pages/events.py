@@ -24,6 +24,8 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "Edited": "its spec was edited while it waited; it was accepted again",
         "TemplateRefused": "the API server or a claim refuses its pods whatever happens: edit the template",
         "NotAdmitted": "its namespace, or for 10 min a webhook, does not admit it; it is tried again by itself",
+        "SchedulingGated": "a webhook gives its pods a scheduling gate: leave its namespace out of what that does",
+        "OtherScheduler": "a webhook gives its pods to another scheduler: leave its namespace out of what that does",
         "QuotaExceeded": "a ResourceQuota of the namespace refuses a pod",
         "QuotaNotCounted": "a new ResourceQuota is not counted yet; it is tried again by itself",
         "QuotaMissing": "its priority class, or a resource, may be used only where a ResourceQuota counts it",

@@ -250,6 +250,35 @@ async def test_an_event_is_posted_once_the_api_server_is_back() -> None:
         await api.until(lambda: events(api, job) == ["Running", "Succeeded"], timeout_s=60)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason", "named"),
+    [
+        pytest.param(
+            {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+            "SchedulingGated",
+            "scheduling gate kueue.x-k8s.io/admission",
+            id="a gate",
+        ),
+        pytest.param({"schedulerName": "yunikorn"}, "OtherScheduler", "scheduler yunikorn", id="another scheduler"),
+    ],
+)
+async def test_a_job_whose_pods_a_webhook_takes_over_holds_nothing_and_says_so(
+    changes: Json, reason: str, named: str
+) -> None:
+    """As Kueue's integration of pods does, or YuniKorn's admission controller."""
+    api = FakeCluster()
+    api.admit = lambda pod: pod["spec"].update(changes)
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = api.submit()
+        await api.until(lambda: api.status(job).get("reason") == reason)
+        assert named in api.status(job)["message"]
+        assert "leave namespace default out" in api.status(job)["message"]
+        await asyncio.sleep(3600)
+        assert (api.status(job).get("placement"), api.history("pods")) == (None, [])
+        api.admit = lambda pod: None
+        await reaches(api, job, "Running")
+
+
 async def test_every_rank_has_a_name_if_the_job_wants_it() -> None:
     """MPI's and DeepSpeed's host files name all ranks; the rendezvous of torchrun needs only rank 0."""
     api = FakeCluster()

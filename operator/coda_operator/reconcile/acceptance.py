@@ -10,9 +10,10 @@ from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize
 from coda.model import Phase
+from coda.wording import listed
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import GPU
+from coda_kube.objects.names import GPU, SCHEDULER
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity
@@ -93,6 +94,8 @@ class Acceptor:
             if blame is Blame.TEMPLATE:
                 return TemplateRefused(message=str(refusal), may_pass=may_pass(refusal))
             return NotAdmitted(reason=reason_to_wait(refusal), message=f"not accepted yet: {refusal}")
+        if (taken := _taken_over(admitted, job.json["metadata"]["namespace"])) is not None:
+            return taken
         claims = claims_of(admitted)
         volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else []
         if isinstance(volumes, TemplateRefused | NotAdmitted):
@@ -152,6 +155,22 @@ class Acceptor:
         part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
         return start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
+
+
+def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:
+    """Return which change by a webhook keeps the pod from the place that Coda gives it; None: there is none.
+
+    Its ranks would hold their places until the deadline of each attempt, and wait for somebody who knows no gang."""
+    spec = pod["spec"]
+    gates, scheduler = [gate["name"] for gate in spec.get("schedulingGates") or ()], spec.get("schedulerName")
+    if gates:
+        reason, given = "SchedulingGated", f"the scheduling {'gate' if len(gates) == 1 else 'gates'} {listed(gates)}"
+    elif scheduler != SCHEDULER:
+        reason, given = "OtherScheduler", f"to the scheduler {scheduler}"
+    else:
+        return None
+    advice = f"leave namespace {namespace} out of what it does (of Kueue's pod integration, for example)"
+    return NotAdmitted(reason=reason, message=f"not accepted yet: a webhook gives its pods {given}: {advice}")
 
 
 def request_from_pod(pod: Json, *, cores: int) -> Json:

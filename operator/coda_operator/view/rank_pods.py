@@ -11,6 +11,7 @@ from typing import Any
 
 from coda.errors import InvalidInput
 from coda.lifecycle import PodState, RankPod
+from coda.wording import listed
 from coda_kube.objects.names import (
     ANNOTATION_PLAN,
     KIND,
@@ -46,7 +47,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = main_status(pod)
     state, disrupted = _outcome(pod, main, before)
-    reason, message = _trouble(main, status, is_bound=bool(spec.get("nodeName")))
+    reason, message = _trouble(main, spec, status)
     labels = metadata["labels"]
     attempt, rank = _number(labels.get(LABEL_ATTEMPT)), _number(labels.get(LABEL_RANK))
     finalizers = tuple(metadata.get("finalizers") or ())
@@ -234,7 +235,7 @@ def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod |
     return None
 
 
-def _trouble(main: Item, status: Item, *, is_bound: bool) -> tuple[str, str]:
+def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:
     """Return why the pod failed, cannot start or is not scheduled: reason and message; empty if nothing is wrong.
 
     kube-scheduler may write a refusal after the binding: of a bound pod it says nothing. Its own errors, as when an
@@ -247,7 +248,11 @@ def _trouble(main: Item, status: Item, *, is_bound: bool) -> tuple[str, str]:
         waiting = (entry.get("state") or {}).get("waiting") or {}
         if (waiting.get("reason") or "") not in _ORDINARY_WAITS:
             return waiting["reason"], waiting.get("message") or ""
-    for condition in () if is_bound else status.get("conditions") or ():
+    if spec.get("nodeName"):
+        return "", ""
+    if gates := [gate["name"] for gate in spec.get("schedulingGates") or ()]:
+        return "SchedulingGated", f"its scheduling gates are {listed(gates)}"
+    for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return "Unschedulable", condition.get("message") or ""
         if condition["type"] == "PodScheduled" and condition.get("reason") == _SCHEDULER_ERROR:

@@ -279,6 +279,20 @@ def test_how_long_a_pod_is_unschedulable_is_measured_by_our_own_clock() -> None:
     assert namesake.unschedulable_since_s == NOW_S + 5
 
 
+def test_a_pod_that_somebody_gates_names_the_gates() -> None:
+    """Kubernetes does not: a webhook may leave dry runs alone, and gate the pods."""
+    said = "Scheduling is blocked due to non-empty scheduling gates"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": said}
+    gated = pod({"conditions": [condition]})
+    del gated["spec"]["nodeName"]
+    gated["spec"]["schedulingGates"] = [{"name": "a.example.com/b"}, {"name": "c"}]
+    seen = rank_pod_from_json(gated, now_s=NOW_S)
+    assert (seen.reason, seen.message) == ("SchedulingGated", "its scheduling gates are a.example.com/b and c")
+    del gated["spec"]["schedulingGates"]  # nobody rewrites the condition at once
+    seen = rank_pod_from_json(gated, now_s=NOW_S)
+    assert (seen.reason, seen.message) == ("", "")
+
+
 CREATING = main({"waiting": {"reason": "ContainerCreating"}})[1:]
 INITIALIZING = main({"waiting": {"reason": "PodInitializing"}})[1:]
 RUNS: dict[str, Any] = {"state": {"running": {}}}
