@@ -34,6 +34,7 @@ _SHOWN: Final = 5
 _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
+        status.coresMultipleOf
         status.delays.began status.delays.cause status.delays.doing status.delays.heldSeconds
         status.delays.runSeconds status.delays.since status.delays.waits
         status.disruptions status.disruptionsInARow

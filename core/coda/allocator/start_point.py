@@ -80,6 +80,12 @@ def experienced_cores(
     return max(1, min(math.ceil(per_gpu * max(1, gpus_per_replica)), ceiling_cores))
 
 
+def in_multiples(cores: int, multiple: int, ceiling_cores: int) -> int:
+    """Return at least as many cores that are a multiple of `multiple`; the next lower ones beyond the ceiling."""
+    rounded = -(-cores // multiple) * multiple
+    return max(multiple, rounded if rounded <= ceiling_cores else ceiling_cores // multiple * multiple)
+
+
 def start_cores(
     category: Category | None,
     hints: Hints,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -27,11 +28,15 @@ NAMED_JOBS: Final = 3
 EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
 ALL_FAILED: Final = "all {} allowed attempts have failed"
 CUT_SHORT: Final = f"it is not tried again: {STOPS} other jobs of this user stopped so within a day"
+NOT_ALIGNED: Final = "SMTAlignmentError"
+_MOST_THREADS: Final = 64  # of one processor core. Our choice: many times what exists
+_NOT_ALIGNED_SAID: Final = re.compile(r"requested \d+ cpus not multiple cpus per core = (\d+)")
 MESSAGE_ROOM: Final = 880  # characters, so that the time of the next try is not cut off
 
 
 def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleConfig) -> Step:
     """Count the failure; then begin the next attempt, or fail the job: what was found in the logs decides."""
+    now, failure = _with_aligned_cores(now, failure)
     before = now
     if failure.reason == RANK_FAILED and now.diagnosis is not None:
         now, failure = _judged(now, failure, now.diagnosis, now_s, config)
@@ -66,6 +71,27 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         message=message,
     )
     return Step(progress=progress, delete=deletable(now.pods))
+
+
+def _with_aligned_cores(now: Situation, failure: Failure) -> tuple[Situation, Failure]:
+    """Return the situation and the failure of a rank that was refused so; unchanged for any other failure.
+
+    Kubelets with `full-pcpus-only` refuse cores that are no whole processor cores. Source: Kubernetes' cpumanager.
+
+    Cores that Coda chose are multiples of the threads of a processor core from the next attempt on, and the node is not
+    avoided. If they already are, another container is refused: only its user changes that, and the cores of the spec.
+    """
+    said = _NOT_ALIGNED_SAID.search(failure.message) if failure.reason == NOT_ALIGNED else None
+    threads = int(said[1]) if said is not None else 0
+    if not 1 < threads <= _MOST_THREADS:
+        return now, failure
+    if now.terms.finds_cores and now.progress.cores_multiple % threads:
+        message = f"{failure.message}; from now on it asks for a multiple of {threads} cores"
+        progress = replace(now.progress, cores_multiple=threads)
+        return replace(now, progress=progress), replace(failure, message=message, nodes=())
+    which = "of its other containers" if now.terms.finds_cores else "of spec.cpusPerReplica, and of each container,"
+    message = f"{failure.message}; on such a node the cores {which} must be a multiple of {threads}"
+    return now, replace(failure, message=message)
 
 
 def _trial_failed(

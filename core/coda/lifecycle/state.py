@@ -159,6 +159,7 @@ class Progress:
     succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
     failure: FailureRecord | None = None  # of the last attempt that failed by the job's own fault
     memory: RankMemory | None = None  # what ranks ask for since one was killed for memory; None: as the template says
+    cores_multiple: int = 1  # cores that Coda chooses are multiples of it: a kubelet refused others
     stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
     stopped: StopRecord | None = None  # the last stop for another job
     lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
@@ -184,6 +185,7 @@ class Terms:
     is_applied: bool = False  # a tool would make it again if it were deleted: from Git, or for a Helm release
     suspend: bool = False
     grow_memory_to_bytes: int = 0  # what a rank killed for memory may ask for in later attempts; 0: it never grows
+    finds_cores: bool = False  # `spec.cpusPerReplica: auto`
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
     resumable: bool = False  # it goes on from what it has saved
     trial: TrialTerms = field(default_factory=TrialTerms)  # how long its trial may take, if it has one

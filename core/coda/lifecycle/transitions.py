@@ -56,6 +56,7 @@ def accept_again(now: Situation, now_s: float) -> Step:
         not_before_s=0.0,
         generation=now.generation,
         memory=None,
+        cores_multiple=1,
         reason="Edited",
         message="the edited spec is accepted; waits for a placement",
     )

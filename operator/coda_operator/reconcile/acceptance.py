@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coda.allocator import start_cores
+from coda.allocator.start_point import in_multiples
 from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize
@@ -78,7 +79,7 @@ class Acceptor:
 
     async def _admitted(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
         asked = job_for(job.json, wanted, self._trial_nodes)
-        cores = self._cores(job, asked)
+        cores = self._cores(job, asked, wanted.cores_multiple)
         probe = probe_pod(
             asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory, pool_taints=self._pool_taints
         )
@@ -144,8 +145,10 @@ class Acceptor:
         except NotFound:
             return None
 
-    def _cores(self, job: JobRecord, asked: Json) -> int:
-        """Return the cores of the spec; else as tuned by the job or its owner's jobs; else by category and hints."""
+    def _cores(self, job: JobRecord, asked: Json, multiple: int) -> int:
+        """Return the cores of the spec; else as tuned by the job or its owner's jobs; else by category and hints.
+
+        Cores that are not of the spec are a multiple of `multiple`."""
         spec = asked["spec"]
         wanted = spec["cpusPerReplica"]
         if isinstance(wanted, int):
@@ -154,7 +157,8 @@ class Acceptor:
         ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
         part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
-        return start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
+        cores = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
+        return in_multiples(cores, multiple, ceiling_cores)
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:

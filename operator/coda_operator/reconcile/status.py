@@ -34,6 +34,7 @@ PASSING_FIELDS: Final = (
     "resize",
     "failure",
     "grownMemory",
+    "coresMultipleOf",
     "stopDeadline",
     "lastStop",
     "lostSeconds",
@@ -92,10 +93,12 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
 
 
 def _of_earlier_attempts(progress: Progress) -> Json:
-    """What was learned from attempts that are over: trial, grown memory, failure."""
+    """What was learned from attempts that are over: trial, grown memory, processor cores, failure."""
     status: Json = {} if progress.trial is None else {"trial": trial_json(progress.trial)}
     if progress.memory is not None:
         status["grownMemory"] = memory_json(progress.memory)
+    if progress.cores_multiple > 1:
+        status["coresMultipleOf"] = progress.cores_multiple
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
     return status

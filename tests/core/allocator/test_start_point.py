@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from coda.allocator import Category, Hints, start_cores
-from coda.allocator.start_point import NO_HINTS, Experience, Tuned, add_experience, experienced_cores
+from coda.allocator.start_point import NO_HINTS, Experience, Tuned, add_experience, experienced_cores, in_multiples
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,16 @@ def test_proposes_the_first_cores(
     category: Category | None, hints: Hints, gpus: int, ceiling: int, expected: int
 ) -> None:
     assert start_cores(category, hints, gpus, ceiling) == expected
+
+
+@pytest.mark.parametrize(
+    ("cores", "multiple", "ceiling", "expected"),
+    [(3, 1, 96, 3), (3, 2, 96, 4), (4, 2, 96, 4), (5, 4, 96, 8), (7, 2, 7, 6), (1, 2, 1, 2)],
+)
+def test_cores_in_multiples_are_rounded_up_and_down_only_at_the_ceiling(
+    cores: int, multiple: int, ceiling: int, expected: int
+) -> None:
+    assert in_multiples(cores, multiple, ceiling) == expected
 
 
 def test_the_guess_without_category_is_configuration() -> None:
