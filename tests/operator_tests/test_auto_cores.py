@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from tests.operator_tests.fake_cluster import PODS, FakeCluster
 from tests.operator_tests.operators import operator
@@ -9,11 +12,9 @@ from tests.operator_tests.rest_of_cluster import pin_of, rest_of_cluster
 from tests.operator_tests.test_accidents import never
 from tests.operator_tests.test_lost_ranks import reaches
 
-MAIN_ONLY = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
 
-
-def cores_of(pod: Json, container: int = 0) -> int:
-    return int(pod["spec"]["containers"][container]["resources"]["limits"]["cpu"])
+def cores_of(pod: Json) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"])
 
 
 async def test_a_job_that_a_kubelet_refuses_for_its_odd_cores_asks_for_whole_processor_cores() -> None:
@@ -32,3 +33,60 @@ async def test_a_job_that_a_kubelet_refuses_for_its_odd_cores_asks_for_whole_pro
         rest.moves_pods = True
         runs = await reaches(api, job, "Running", attempt=2)
         assert (runs["coresMultipleOf"], runs["request"]["cpusPerReplica"]) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "besides", "chosen"),
+    [
+        pytest.param("Container", 6, 0, 6, id="of a container"),
+        pytest.param("Pod", 6, 1, 5, id="of a pod, whose other containers have a core"),
+    ],
+)
+async def test_cores_that_coda_chooses_stay_within_a_limit_range(
+    kind: str, most: int, besides: int, chosen: int
+) -> None:
+    api = FakeCluster()
+
+    def admit(pod: Json) -> None:
+        asked = cores_of(pod) + besides
+        if asked > most:
+            said = f'pods "x" is forbidden: [maximum cpu usage per {kind} is {most}, but limit is {asked}]'
+            raise Rejected(403, "Forbidden", said)
+
+    api.admit = admit
+    async with rest_of_cluster(api, exit_code=never) as rest, operator(api):
+        rest.plans = False
+        job = api.submit(replicas=1, cpusPerReplica="auto")
+        assert (await reaches(api, job, "Queued"))["request"]["cpusPerReplica"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("cpus", "said", "begins"),
+    [
+        pytest.param(
+            "auto", "maximum cpu usage per Container is 500m, but limit is 32", "Coda chose 32 cores", id="none"
+        ),
+        pytest.param(
+            "auto", "maximum cpu usage per Container is 2, but limit is 3", "Coda chose 32 cores", id="another"
+        ),
+        pytest.param(
+            "auto", "minimum cpu usage per Container is 16, but limit is 32", "Coda chose 32 cores", id="least"
+        ),
+        pytest.param("auto", "maximum memory usage per Container is 1Gi, but limit is 2Gi", "pods ", id="memory"),
+        pytest.param(8, "maximum cpu usage per Container is 4, but limit is 8", "pods ", id="its own number"),
+    ],
+)
+async def test_a_refusal_of_cores_that_the_user_never_wrote_says_whose_they_are(
+    cpus: int | str, said: str, begins: str
+) -> None:
+    api = FakeCluster()
+
+    def admit(pod: Json) -> None:
+        raise Rejected(403, "Forbidden", f'pods "x" is forbidden: {said}')
+
+    api.admit = admit
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(replicas=1, cpusPerReplica=cpus)
+        failed = await reaches(api, job, "Failed", reason="TemplateRefused")
+        assert failed["message"].startswith(begins)
+        assert said in failed["message"]

@@ -21,13 +21,21 @@ from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
-from coda_operator.reconcile.api_refusals import Blame, blame_for, may_pass, reason_to_wait
+from coda_operator.reconcile.api_refusals import (
+    Blame,
+    blame_for,
+    cores_allowed,
+    is_about_cores,
+    may_pass,
+    reason_to_wait,
+)
 from coda_operator.reconcile.pod_spec import is_opportunistic, probe_pod
 from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
 
 CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
+_MOST_TRIES = 3  # with fewer cores: a LimitRange may bound a container, its pod, and there may be several
 MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 
@@ -78,16 +86,35 @@ class Acceptor:
         return await self._admitted(job, wanted)
 
     async def _admitted(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
+        """Ask with the cores of this attempt; of cores that Coda chose, with as many as a LimitRange allows.
+
+        More are not found either: it refuses such a resize."""
         asked = job_for(job.json, wanted, self._trial_nodes)
         cores = self._cores(job, asked, wanted.cores_multiple)
+        admitted = await self._dry_run(job, wanted, asked, cores)
+        for _ in range(_MOST_TRIES if asked["spec"]["cpusPerReplica"] == AUTO else 0):
+            if not isinstance(admitted, TemplateRefused) or not is_about_cores(admitted.message):
+                break
+            fewer = cores_allowed(admitted.message, cores) // wanted.cores_multiple * wanted.cores_multiple
+            if not 0 < fewer < cores:
+                chose = f"Coda chose {cores} cores per rank: set spec.cpusPerReplica, or change the LimitRange"
+                return replace(admitted, message=f"{chose}; {admitted.message}")
+            cores = fewer
+            admitted = await self._dry_run(job, wanted, asked, cores)
+        if isinstance(admitted, TemplateRefused | NotAdmitted):
+            return admitted
+        return await self._request(job, asked, admitted, cores)
+
+    async def _dry_run(
+        self, job: JobRecord, wanted: Progress, asked: Json, cores: int
+    ) -> Json | TemplateRefused | NotAdmitted:
+        """Return the pod of a rank with so many cores, as the API server admits it."""
         probe = probe_pod(
             asked, attempt=wanted.attempt, cores=cores, memory=wanted.memory, pool_taints=self._pool_taints
         )
         try:
             async with self._requests.reading():
-                admitted = await self._client.create(
-                    job.pods_path, probe, {"dryRun": "All", "fieldValidation": "Strict"}
-                )
+                return await self._client.create(job.pods_path, probe, {"dryRun": "All", "fieldValidation": "Strict"})
         except (Rejected, Outage) as refusal:
             blame = blame_for(refusal)
             if blame is Blame.MOMENT:
@@ -95,6 +122,10 @@ class Acceptor:
             if blame is Blame.TEMPLATE:
                 return TemplateRefused(message=str(refusal), may_pass=may_pass(refusal))
             return NotAdmitted(reason=reason_to_wait(refusal), message=f"not accepted yet: {refusal}")
+
+    async def _request(
+        self, job: JobRecord, asked: Json, admitted: Json, cores: int
+    ) -> Json | TemplateRefused | NotAdmitted:
         if (taken := _taken_over(admitted, job.json["metadata"]["namespace"])) is not None:
             return taken
         claims = claims_of(admitted)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from coda.errors import Outage
+from coda.errors import InvalidQuantity, Outage
 from coda_kube.api.client import Rejected
+from coda_kube.objects.quantities import milli_from_quantity
 
 DENIED_S: Final = 600.0
 """Seconds for which a job must be denied before that is final, where the denial may pass. Our choice: a webhook whose
@@ -40,6 +41,9 @@ _SURROUNDINGS = {
 }
 _MAY_PASS = re.compile(r'admission webhook ".*" denied the request|denied request: failed to configure', re.DOTALL)
 """A webhook's denial, whatever its status, and a policy whose parameters do not exist yet."""
+_TOO_MANY_CORES = re.compile(
+    r"maximum cpu usage per (Container|Pod) is ([^\s,]+), but (?:limit|request) is ([^\s,\]]+)"
+)
 _MOMENT = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "because it is being terminated",  # the namespace: the job goes with it
@@ -85,6 +89,27 @@ def blame_for(refusal: Rejected | Outage) -> Blame:
 def may_pass(refusal: Rejected | Outage) -> bool:
     """True for a denial of the template that may end by itself: nobody but who denies it knows."""
     return _MAY_PASS.search(str(refusal)) is not None
+
+
+def is_about_cores(refusal: str) -> bool:
+    """True if a LimitRange refused a pod for how many cores it asks for."""
+    return "cpu usage per" in refusal
+
+
+def cores_allowed(refusal: str, cores: int) -> int:
+    """Return with how many cores in its main container a LimitRange admits a pod that it refused with `cores`.
+
+    0: with none. Source: `plugin/pkg/admission/limitranger`."""
+    allowed = cores
+    for kind, most, asked in _TOO_MANY_CORES.findall(refusal):
+        try:
+            most_m, asked_m = milli_from_quantity(most), milli_from_quantity(asked)
+        except InvalidQuantity:
+            return 0
+        if kind == "Container" and asked_m != cores * 1000:
+            return 0  # another container asks for too many
+        allowed = min(allowed, (cores * 1000 - (asked_m - most_m)) // 1000)
+    return max(0, allowed)
 
 
 def reason_to_wait(refusal: Rejected | Outage) -> str:
