@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from coda.wording import counted, listed
@@ -20,6 +20,7 @@ from coda_kube.served_schema import APPLY_DEFINITIONS, missing_fields
 
 CPU_JOBS_POLICY: Final = "coda-cpu-jobs"
 OLDEST: Final = (1, 33)  # of Kubernetes
+GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"  # the label of NVIDIA's GPU feature discovery
 CPU_JOBS_FROM: Final = (1, 36)
 
 
@@ -117,6 +118,7 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
         fix = "install NVIDIA's device plugin or GPU operator, with a toleration of the pool's taint"
         yield Finding(Level.BAD, about, f"no node shows {GPU}", fix)
         return
+    yield from _sliced_gpus(with_gpus)
     pool = [node for node in with_gpus if _has_pool_taint(node)]
     gpus = counted(sum(map(gpus_of, with_gpus)), "GPU")
     if pool and len(pool) < len(with_gpus):
@@ -126,6 +128,17 @@ def _gpu_nodes(seen: Seen) -> Iterator[Finding]:
     else:
         tainted = ", all with the pool's taint" if pool else ""
         yield Finding(Level.GOOD, about, f"{len(with_gpus)} with {gpus}{tainted}")
+
+
+def _sliced_gpus(nodes: Iterable[Json]) -> Iterator[Finding]:
+    """GPUs that NVIDIA's device plugin offers several times under the name of whole ones."""
+    labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
+    sliced = [name for name, its in labels.items() if re.fullmatch(r"0*([2-9]|[1-9]\d+)", its.get(GPU_REPLICAS) or "")]
+    if sliced:
+        offer = "offers" if len(sliced) == 1 else "offer"
+        says = f"{few(sliced)} {offer} each GPU several times (time-slicing or MPS): ranks share them unseen"
+        fix = "take the slices out of the device plugin's configuration, or rename them (`renameByDefault: true`)"
+        yield Finding(Level.NOTE, "GPU nodes", says, fix)
 
 
 def _daemon_sets(seen: Seen) -> Iterator[Finding]:

@@ -35,6 +35,12 @@ def schema(*, without: str = "") -> Json:
     return {"components": {"schemas": schemas}}
 
 
+def sliced(name: str, replicas: str, *, gpus: int = 8) -> Json:
+    found = node(name, gpus=gpus)
+    found["metadata"]["labels"] = {"nvidia.com/gpu.replicas": replicas}
+    return found
+
+
 def node(name: str, *, gpus: int = 8, taints: tuple[Json, ...] = (TAINT,)) -> Json:
     allocatable = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": {"allocatable": allocatable}}
@@ -215,6 +221,23 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
             {"nodes": [node("n1"), node("n2", taints=())]},
             (Level.NOTE, "GPU nodes", "n2 of 2 lack the pool's taint: others may take their GPUs"),
             id="half a pool",
+        ),
+        pytest.param(
+            {
+                "nodes": [
+                    node("n1"),
+                    sliced("n2", "4"),
+                    sliced("n3", "1"),
+                    sliced("n4", "many"),
+                    sliced("n5", "2", gpus=0),
+                ]
+            },
+            (
+                Level.NOTE,
+                "GPU nodes",
+                "n2 offers each GPU several times (time-slicing or MPS): ranks share them unseen",
+            ),
+            id="time slices",
         ),
         pytest.param(
             {"daemon_sets": [daemon_set("plugin"), daemon_set("here", nodeSelector={"a": "b"})]},
