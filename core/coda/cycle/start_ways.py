@@ -14,7 +14,6 @@ from coda.cache.world_index import WorldIndex
 from coda.cycle.victims import Delay, StopRules, preempted_for, returned_in_arrays, stopped_in_arrays
 from coda.model.decision import Grant, Stop
 from coda.model.job import Job
-from coda.model.resources import Resources
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
 from coda.policy.order import SortKey, rank_by_slices
@@ -144,33 +143,35 @@ class ArrayStart:
         first = next(gang_class.startable(self._now_s), None)
         if first is None or not self._running.may_stop_for(first.job, self._now_s):
             return False
-        return self._leaves_room(self._running, gang_class, first.job)
+        return first.job.replicas > 1 or self._leaves_enough_gpus(self._running, first.job.request.gpus)
 
-    def _leaves_room(self, running: RunningJobs, gang_class: GangClass, job: Job) -> bool:
+    def _leaves_enough_gpus(self, running: RunningJobs, gpus: int) -> bool:
+        """True if some node has so many GPUs, free or held by jobs whose slice is over. O(nodes of these jobs)."""
+        capacity = self._index.capacity
+        for name, held in running.gpus_in_reach(self._now_s).items():
+            number = capacity.number_by_name.get(name)
+            if number is not None and capacity.free(number).gpus + held >= gpus:
+                return True
+        return False
+
+    def _leaves_room(self, running: RunningJobs, job: Job, rank_class: RankClass) -> bool:
         """False if the gang would not fit even if all jobs were gone whose slice is over: nobody needs to be tried.
 
-        O(nodes of these jobs). A gang's domain, and for one rank the nodes that it may use, are left to the attempt."""
+        O(nodes of these jobs). The domain of a gang is left to the attempt."""
         request = job.request
-        if job.replicas == 1:
-            return any(request.fits_in(freed) for _, _, freed in self._freed(running, request.gpus))
-        rank_class = self._index.rank_class(gang_class)
         rank_class.candidates.refresh()
-        ranks, eligible = rank_class.candidates.ranks, rank_class.groups.amount_by_node
-        for number, free, freed in self._freed(running, request.gpus):
-            if number in eligible:
-                ranks += request.times_in(freed) - request.times_in(free)
+        capacity, eligible = self._index.capacity, rank_class.groups.amount_by_node
+        ranks = rank_class.candidates.ranks
+        for name, held_gpus in running.gpus_in_reach(self._now_s).items():
+            number = capacity.number_by_name.get(name)
+            if number is None or number not in eligible:
+                continue
+            free = capacity.free(number)
+            if free.gpus + held_gpus >= request.gpus:
+                ranks += request.times_in(free + running.held_in_reach(name)) - request.times_in(free)
                 if ranks >= job.replicas:
                     return True
         return ranks >= job.replicas
-
-    def _freed(self, running: RunningJobs, gpus: int) -> Iterator[tuple[int, Resources, Resources]]:
-        """Yield the nodes that would have so many GPUs free if all jobs were gone whose slice is over: what is free
-        there now, and then."""
-        capacity = self._index.capacity
-        for name, held_gpus in running.gpus_in_reach(self._now_s).items():
-            number = capacity.number_by_name.get(name)
-            if number is not None and (free := capacity.free(number)).gpus + held_gpus >= gpus:
-                yield number, free, free + running.held_in_reach(name)
 
     def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
         """Find nodes for the job, or who must stop for it. If borrowers must be spared for now, nobody is preempted."""
@@ -193,6 +194,8 @@ class ArrayStart:
         if self._running is None or not (is_overdue or self._may_stop_for(queued.gang_class)):
             return NO_START
         rank_class = self._index.rank_class(queued.gang_class)
+        if not self._leaves_room(self._running, queued.job, rank_class):
+            return Attempt()
         return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))
 
     def _with_others_help(
