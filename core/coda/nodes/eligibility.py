@@ -1,7 +1,7 @@
 """Which nodes accept a job, as kube-scheduler judges it.
 
 Users need two different answers. The job's constraints exclude a node for good (selector, affinity, taints). The
-node's state blocks it for a while (cordoned, not ready, under pressure).
+node's state blocks it for a while (cordoned, not ready, under pressure, being removed).
 Source: Kubernetes 1.36 component-helpers `nodeaffinity` and `Toleration.ToleratesTaint`.
 """
 
@@ -17,7 +17,23 @@ from coda.model.trial_run import TRIAL_TAINT
 from coda.model.world import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
-_CONDITION_PREFIXES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_CONDITION_PREFIXES: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",  # the node is being removed
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",  # the same before Karpenter 1.0
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+    "karpenter.sh/unregistered",  # the node is being set up
+    "node.cilium.io/agent-not-ready",
+    "ebs.csi.aws.com/agent-not-ready",
+    "efs.csi.aws.com/agent-not-ready",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",  # whatever an administrator says so of
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""How keys of taints begin that come and go with the state of a node. Source: the documentation of these programs."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT64: Final = 2**63
 

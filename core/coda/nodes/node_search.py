@@ -30,7 +30,7 @@ class EligibleNodes:
         """O(values that the constraints name + nodes they select)."""
         self.constraints = constraints
         self.accepting: set[int] = set()  # now
-        self.matching: set[int] = set()  # also those that are cordoned, not ready or under pressure
+        self.matching: set[int] = set()  # also those that are cordoned, not ready, under pressure or being removed
         self.excluded: Counter[Exclusion] = Counter()  # how many nodes each part of the constraints keeps out
         selected = labels.selected(constraints.selector)
         self._allowed = selected & labels.in_terms(constraints)  # by its labels, as bits

@@ -66,7 +66,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     elif kind == "matching":
         clauses.append("enough of each resource is free, but not on the same nodes")
     if shortfall.blocked:
-        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready or under pressure")
+        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready, under pressure or being removed")
     if shortfall.avoided:
         clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
     if shortfall.stuck:

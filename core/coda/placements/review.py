@@ -221,7 +221,7 @@ class DefectKind(Enum):
 
     NO_LIVE_PLAN = "has no live plan"
     NODE_GONE = "is gone"
-    NODE_BLOCKED = "is cordoned, not ready or under pressure"
+    NODE_BLOCKED = "is cordoned, not ready, under pressure or being removed"
     NODE_REFUSES = "no longer matches the job's selector, affinity or tolerations"
     NO_CAPACITY = "no longer has the room"
 

@@ -24,7 +24,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
         refusal(
             WaitCode.INSUFFICIENT_RESOURCES,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
-            "1 node cordoned, not ready or under pressure",
+            "1 node cordoned, not ready, under pressure or being removed",
             numbers=capacity(1, 0, 0, 1),
         )
     ]

@@ -325,7 +325,7 @@ SHORT = [
             WaitCode.INSUFFICIENT_RESOURCES,
             "needs 8 GPUs, 40 cores and 300 GiB of memory free on one node; none of 4 matching nodes has that now; "
             "usable nodes with enough GPUs have at most 28 free cores and at most 184 GiB of free memory; "
-            "1 node cordoned, not ready or under pressure",
+            "1 node cordoned, not ready, under pressure or being removed",
             numbers=capacity(1, 0, 0, 4),
             short_of=CPU,
             scattered=True,
@@ -373,7 +373,7 @@ SHORT = [
             WaitCode.INSUFFICIENT_GPUS,
             "needs 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each; "
             "1 of 3 matching nodes can hold 1 rank now; "
-            "too few GPUs are free; 1 node cordoned, not ready or under pressure; "
+            "too few GPUs are free; 1 node cordoned, not ready, under pressure or being removed; "
             "1 node avoided after a failed attempt",
             numbers=capacity(3, 1, 1, 3),
             short_of=GPUS,

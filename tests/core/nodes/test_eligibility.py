@@ -119,6 +119,33 @@ def test_one_term_is_enough_but_all_of_it() -> None:
             NodeConstraints(), node("n1", schedulable=False), None, True, id="cordoned is no matter of the demand"
         ),
         pytest.param(NodeConstraints(), node("n1", taints=(PRESSURE,)), None, True, id="a condition's taint passes"),
+        *(
+            pytest.param(NodeConstraints(), node("n1", taints=(Taint(key=key),)), None, True, id=key)
+            for key in (
+                "ToBeDeletedByClusterAutoscaler",
+                "startup-taint.cluster-autoscaler.kubernetes.io/driver",
+                "karpenter.sh/disrupted",
+                "node.cilium.io/agent-not-ready",
+                "ebs.csi.aws.com/agent-not-ready",
+                "node.cloudprovider.kubernetes.io/uninitialized",
+                "aws-node-termination-handler/spot-itn",
+                "cloud.google.com/impending-node-termination",
+            )
+        ),
+        pytest.param(
+            NodeConstraints(),
+            node("n1", taints=(Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)),
+            None,
+            False,
+            id="a node that may be removed some time takes pods",
+        ),
+        pytest.param(
+            NodeConstraints(),
+            node("n1", taints=(Taint(key="karpenter.sh/pool"),)),
+            Exclusion.TAINT,
+            False,
+            id="a pool's",
+        ),
         pytest.param(
             NodeConstraints(tolerations=(Toleration(operator="Exists"),)),
             node("n1", taints=(PRESSURE, TAINT), schedulable=False),
