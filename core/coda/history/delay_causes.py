@@ -25,7 +25,7 @@ class DelayCause(Enum):
     __hash__ = object.__hash__  # faster than the enum's own: the simulator asks at each change
 
     FAIR_SHARE = "FairShare"  # its tenant has used its quota, or what is free is for others who go first
-    CAPACITY = "Capacity"  # within its quota, and fewer GPUs are free in all than it asks for
+    CAPACITY = "Capacity"  # within its quota, and fewer GPUs are free in all than it asks for; or no node may be used
     GPUS = "FragmentedGPUs"  # enough GPUs are free, but not on the same nodes
     CORES = "FragmentedCores"  # enough GPUs are free, but not where cores are
     MEMORY = "FragmentedMemory"  # the same of memory, pod slots, another resource, or several together
@@ -62,6 +62,7 @@ _SHORT: Final = frozenset(
 _CAUSE_BY_CODE: Final[Mapping[WaitCode, DelayCause]] = {
     WaitCode.VIRTUAL_CLUSTER_FULL: DelayCause.FAIR_SHARE,
     WaitCode.HELD_BY_POLICY: DelayCause.FAIR_SHARE,
+    WaitCode.NO_USABLE_NODE: DelayCause.CAPACITY,
     WaitCode.INSUFFICIENT_GPUS: DelayCause.CAPACITY,
     WaitCode.RECLAIM_DELAYED: DelayCause.CAPACITY,
     WaitCode.SEATS_TAKEN: DelayCause.CAPACITY,

@@ -29,6 +29,7 @@ class WaitCode(Enum):
     VIRTUAL_CLUSTER_FULL = "VirtualClusterFull"  # its virtual cluster may not borrow, and its quota leaves too little
     NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node
     NEVER_FITS = "NeverFits"  # even the empty cluster cannot hold it
+    NO_USABLE_NODE = "NoUsableNode"  # each one that matches is cordoned, not ready, being removed, or avoided
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_CPU = "InsufficientCPU"
     INSUFFICIENT_MEMORY = "InsufficientMemory"

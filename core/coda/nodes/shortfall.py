@@ -75,7 +75,9 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     if not shortfall.holders and kind == "matching" and name is not None:
         clauses.append("pods outside Coda hold the rest")
     return WaitReason(
-        code=_CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
+        code=WaitCode.NO_USABLE_NODE
+        if shortfall.blocked + shortfall.avoided == shortfall.matching
+        else _CODE_BY_RESOURCE.get(name or "", WaitCode.INSUFFICIENT_RESOURCES),
         message="; ".join(clauses),
         numbers=numbers_of(
             ranks=job.replicas,

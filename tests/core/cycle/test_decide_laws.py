@@ -30,7 +30,7 @@ SHORT: Mapping[WaitCode, Callable[[Resources], Resources]] = {
     WaitCode.INSUFFICIENT_MEMORY: lambda request: replace(request, memory_bytes=0),
     WaitCode.INSUFFICIENT_PODS: lambda request: replace(request, pods=0),
 }
-NO_ROOM = {*SHORT, WaitCode.INSUFFICIENT_RESOURCES, WaitCode.NO_DOMAIN_FITS}
+NO_ROOM = {*SHORT, WaitCode.NO_USABLE_NODE, WaitCode.INSUFFICIENT_RESOURCES, WaitCode.NO_DOMAIN_FITS}
 
 law = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -276,6 +276,8 @@ def assert_true(refusal: Refusal, job: Job, world: World) -> None:
         assert job.within == "moon"
     elif refusal.code is WaitCode.NO_DOMAIN_FITS:
         assert fits_somewhere(anywhere, world, free)
+    elif refusal.code is WaitCode.NO_USABLE_NODE:
+        assert not any(accepts(job.constraints, node) and node.name not in job.avoid for node in world.nodes)
     elif refusal.code in SHORT:
         relaxed = replace(anywhere, request=SHORT[refusal.code](job.request))
         assert not fits_somewhere(anywhere, world, free)

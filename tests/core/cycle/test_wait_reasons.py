@@ -22,7 +22,7 @@ def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
     sick = node("n1", taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"),), schedulable=False)
     assert refused(world([sick], [job()])) == [
         refusal(
-            WaitCode.INSUFFICIENT_RESOURCES,
+            WaitCode.NO_USABLE_NODE,
             "needs 1 GPU, 1 core and 1 GiB of memory free on one node; the only matching node does not have that now; "
             "1 node cordoned, not ready, under pressure or being removed",
             numbers=capacity(1, 0, 0, 1),

@@ -118,6 +118,15 @@ def case(
             tenants=[OWN],
             quotas=[quota(hard=ONE_GPU)],
         ),
+        case("no node may be used now", DelayCause.CAPACITY, job(gpus=4), nodes=[node("n1", schedulable=False)]),
+        case("no node that it does not avoid", DelayCause.CAPACITY, job(gpus=4, avoid=["n1", "n2"]), nodes=TWO),
+        case(
+            "no node may be used now, whoever holds what there is",
+            DelayCause.CAPACITY,
+            job(gpus=4),
+            nodes=[node("n1", schedulable=False)],
+            jobs=[running(job("held", gpus=8), "n1")],
+        ),
         case("a back-off wins over full nodes", DelayCause.RESTART, job(gpus=4, not_before_s=1e9), jobs=[HELD]),
     ],
 )

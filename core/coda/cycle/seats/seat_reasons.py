@@ -55,7 +55,7 @@ class Place:
 
     def obstacle(self, job: Job) -> SeatObstacle | None:
         """Return what keeps a rank of the job from it; None: nothing. The job counts `as_sharer`."""
-        if self.node.name in job.avoid or not accepts(job.constraints, self.node):
+        if not self.is_usable(job):
             return SeatObstacle.NODE
         if not self.gpu.is_known:
             return SeatObstacle.UNKNOWN
@@ -64,6 +64,10 @@ class Place:
         if not self.gpu.has_memory_for(job):
             return SeatObstacle.GPU_MEMORY
         return None if job.request.fits_in(self.free) else SeatObstacle.NODE
+
+    def is_usable(self, job: Job) -> bool:
+        """True if its node takes pods of the job now, apart from what is free there."""
+        return self.node.name not in job.avoid and accepts(job.constraints, self.node)
 
     def could_ever(self, job: Job) -> bool:
         """True if the GPU could take a rank if nobody was there."""
@@ -141,10 +145,12 @@ def _code_of(cause: SeatObstacle, job: Job, matching: Sequence[Place]) -> WaitCo
     """A node's lack has the name of what is short, if it is the same everywhere."""
     if cause is not SeatObstacle.NODE:
         return _CODES[cause]
+    places = [place for place in matching if place.obstacle(job) is SeatObstacle.NODE]
+    if not any(place.is_usable(job) for place in places):
+        return WaitCode.NO_USABLE_NODE
     lacking = {
         frozenset(name for name in (CPU, MEMORY, PODS) if _asked(job, name) > max(0, amount_free(place.free, name)))
-        for place in matching
-        if place.obstacle(job) is SeatObstacle.NODE
+        for place in places
     }
     names = next(iter(lacking)) if len(lacking) == 1 else frozenset()
     return _NODE_CODES[next(iter(names))] if len(names) == 1 else _CODES[cause]

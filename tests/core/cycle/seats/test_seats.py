@@ -140,7 +140,7 @@ WAITS = {
         [rider("waits")],
         [replace(seat_node("n1"), schedulable=False)],
         ON,
-        WaitCode.INSUFFICIENT_RESOURCES,
+        WaitCode.NO_USABLE_NODE,
         "not ready",
     ),
     "within a rack": (
