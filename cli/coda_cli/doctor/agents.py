@@ -20,6 +20,7 @@ _LACKS: Final = {
     "another program": "one program alone should use resctrl: see docs/decisions/0018",
     "hardware has no": "nothing: these nodes limit cores, and no memory bandwidth",
     "resctrl": "mount it on the node: mount -t resctrl resctrl /sys/fs/resctrl (Intel RDT, AMD QoS)",
+    "does not open": "look at nvidia-smi and dmesg on the node: docs/runbooks/CodaGpuUnmeasured.md",
     "NVML": "install the driver and NVIDIA's container runtime, or set agent.driverPath (docs/installing.md)",
     "driver": "look at nvidia-smi on the node: its driver answers nothing",
 }

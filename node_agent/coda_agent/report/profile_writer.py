@@ -141,6 +141,8 @@ def profile_status(
     """Return `status` of the NodeProfile, without its time.
 
     By UUID, where GPUs are shared: `number_by_gpu` of its seats' resource, `use_by_gpu` by whom it is had whole."""
+    gpus = senses.gpus
+    unseen = (*gpus.unreadable, *gpus.xid_lacks)  # a device that does not open is not watched either
     return profile_json(
         NodeProfile(
             cores=node.topology.cores,
@@ -155,14 +157,14 @@ def profile_status(
             ],
             abilities=node.abilities,
             limits_cores=node.limits_cores,
-            gpus=senses.gpus.readings,
+            gpus=gpus.readings,
             number_by_gpu=number_by_gpu or {},
             use_by_gpu=use_by_gpu or {},
-            links=senses.gpus.links,
+            links=gpus.links,
             throttles=node.throttles,
             tune=tune,
-            lacks=(*node.lacks, *([senses.gpus.why] if senses.gpus.why else []), *senses.gpus.xid_lacks),
-            watches_xids=senses.gpus.library is LibraryState.READY and not senses.gpus.xid_lacks,
+            lacks=(*node.lacks, *([gpus.why] if gpus.why else []), *unseen),
+            watches_xids=gpus.library is LibraryState.READY and not unseen,
             xids=xids,
         )
     )

@@ -161,6 +161,16 @@ def test_a_device_that_never_opened_is_named(state: NvmlState) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetCpuAffinityWithinScope", "nvmlDeviceGetMemoryAffinity", "nvmlDeviceGetMigMode"]
+)
+def test_a_value_that_the_driver_does_not_know_hides_no_device(state: NvmlState, call: str) -> None:
+    state.fail(call, 999)
+    snapshot = Gpus(QUICK).sense(NOW)
+    assert [reading.gpu.uuid for reading in snapshot.readings] == [FIRST, SECOND]
+    assert snapshot.unreadable == ()
+
+
 def test_a_gpu_plugged_in_later_is_found_when_a_session_opens(state: NvmlState, gpus: Gpus) -> None:
     state.add(gpu(2))
     gpus.close()

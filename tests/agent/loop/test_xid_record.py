@@ -126,6 +126,16 @@ async def test_without_events_the_profile_says_why_once(make_rig: MakeRig) -> No
     assert sum("are not seen" in sentence for sentence in status["lacks"]) == 1
 
 
+async def test_a_gpu_that_does_not_open_is_named_and_its_errors_are_not_seen(make_rig: MakeRig) -> None:
+    rig = make_rig(tune="off")
+    rig.node.state.fail("nvmlDeviceGetUUID", 999, uuid=rig.node.state.devices[-1].uuid)
+    rank(rig, "a-1-0")
+    await rig.run(SETTLED_S)
+    status = rig.api.profiles[-1]["status"]
+    assert status["watchesXids"] is False
+    assert sum("does not open" in sentence for sentence in status["lacks"]) == 1
+
+
 async def test_noise_never_pushes_out_the_hardware_and_the_file_may_be_garbage(
     make_rig: MakeRig, tmp_path: Path
 ) -> None:

@@ -85,10 +85,12 @@ def _slice(device: OpenDevice, handle: Handle) -> tuple[Instance, Memory]:
 
 
 def _or_none(question: Callable[[], _T]) -> _T | None:
-    """The answer, or None from a device that does not give it, garbles it or refuses it."""
+    """The answer, or None from a device that does not give it, garbles it or refuses it.
+
+    One that is lost fails elsewhere, too: its UUID is not optional."""
     try:
         return optional(question)
     except NvmlFailure as failure:
-        if failure.trouble in (Trouble.PASSING, Trouble.DENIED):
+        if failure.trouble in (Trouble.PASSING, Trouble.DENIED, Trouble.UNKNOWN):
             return None
         raise

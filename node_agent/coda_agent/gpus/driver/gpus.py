@@ -145,7 +145,7 @@ class Gpus:
             reading = measure_device(tracked, now)
         except NvmlFailure as failure:
             tracked.is_lost = True
-            if failure.trouble is not Trouble.LOST:
+            if failure.trouble not in (Trouble.LOST, Trouble.UNKNOWN):
                 self._session.mark_broken(now.monotonic_s, str(failure))
             return lost_reading(tracked.device.gpu, str(failure))
         tracked.is_lost = False

@@ -38,6 +38,7 @@ class Trouble(Enum):
     NOTHING_NEW = "nothing new"  # not a fault: ask again later
     UNSUPPORTED = "unsupported"  # this device or driver never answers that
     LOST = "lost"
+    UNKNOWN = "unknown"  # a lost device says so, and a healthy one of a single call
     DENIED = "denied"
     CLOSED = "closed"  # the session ended under us
     ABSENT = "absent"  # no library or no driver
@@ -45,7 +46,7 @@ class Trouble(Enum):
     PASSING = "passing"  # anything else: no value this time
 
 
-ENDS_ROUND = frozenset({Trouble.LOST, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
+ENDS_ROUND = frozenset({Trouble.LOST, Trouble.UNKNOWN, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
 """After these nothing more can be asked of the device in this round."""
 
 _TROUBLES = {
@@ -62,7 +63,7 @@ _TROUBLES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Trouble.ABSENT,
     pynvml.NVML_ERROR_GPU_IS_LOST: Trouble.LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: Trouble.LOST,
-    pynvml.NVML_ERROR_UNKNOWN: Trouble.LOST,
+    pynvml.NVML_ERROR_UNKNOWN: Trouble.UNKNOWN,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Trouble.OUTDATED,
 }
 
