@@ -18,6 +18,7 @@ from coda_agent.gpus.messages import content_of, message_of
 from coda_agent.gpus.samples import Moment
 
 SILENT = "the GPU driver does not answer"
+OPENS = "the GPU driver is being opened, which takes minutes without persistence mode"
 COMMAND = (sys.executable, "-m", "coda_agent.gpus.driver")
 
 
@@ -33,7 +34,11 @@ class DriverPatience:
     """Seconds without an answer until all GPUs count as lost."""
 
     kill_s: float = 30.0
-    """Seconds without an answer until the process is killed. Opening NVML takes seconds without persistence mode."""
+    """Seconds without an answer until the process is killed."""
+
+    open_s: float = 300.0
+    """The same of its first answer. Without persistence mode NVML sets up each GPU when it is opened: that takes
+    seconds of each, and there may be 16. Who is killed meanwhile begins again, and never comes to its end."""
 
     first_pause_s: float = 1.0
     """Seconds from a process's end to the next one; doubled while none answers."""
@@ -52,11 +57,12 @@ class DriverProcess:
         self._socket: socket.socket | None = None
         self._received = bytearray()
         self._asked_s: float | None = None  # when the question was asked that is not answered yet
+        self._has_answered = False  # this process
         self._was_killed = False
         self._pause_s = self._patience.first_pause_s
         self._due_s = float("-inf")  # when the next process may start
         self._silent_since_s: float | None = None
-        self._why = SILENT
+        self._why = OPENS
         self._last = Snapshot(at_s=0.0, library=LibraryState.SILENT)
 
     def sense(self, now: Moment) -> Snapshot:
@@ -71,7 +77,7 @@ class DriverProcess:
             self._why, answer = f"the process that asks the GPU driver is gone: {error}", None
         if answer is None:
             return self._without_answer(now.monotonic_s)
-        self._last, self._silent_since_s, self._why = answer, None, SILENT
+        self._last, self._silent_since_s, self._why, self._has_answered = answer, None, SILENT, True
         self._pause_s = self._patience.first_pause_s
         if answer.library is LibraryState.OUTDATED:  # perhaps a new process finds the new library
             self._pause_s = self._patience.longest_pause_s
@@ -92,6 +98,7 @@ class DriverProcess:
             self._start()
 
     def _start(self) -> None:
+        self._has_answered = False
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
@@ -110,7 +117,10 @@ class DriverProcess:
         if answer is not None:
             self._received.clear()
             self._asked_s = None
-        elif now.monotonic_s - self._asked_s >= self._patience.kill_s:
+        elif now.monotonic_s - self._asked_s >= (
+            self._patience.kill_s if self._has_answered else self._patience.open_s
+        ):
+            self._why = SILENT
             self._end()
         return answer
 

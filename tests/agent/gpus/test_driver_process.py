@@ -10,7 +10,7 @@ import pytest
 
 from coda_agent.gpus.devices import Health, LibraryState, Snapshot
 from coda_agent.gpus.driver.gpus import Gpus
-from coda_agent.gpus.driver_process import SILENT, DriverPatience, DriverProcess
+from coda_agent.gpus.driver_process import OPENS, SILENT, DriverPatience, DriverProcess
 from coda_lab.emulators.nvml import NvmlState
 from coda_lab.emulators.nvml.library import environment_for
 from tests.agent.gpus.rig import NOW, advance, built_library, gpu, later
@@ -110,6 +110,36 @@ def test_a_process_that_hangs_for_long_is_replaced(state: NvmlState, driver: Dri
     driver.wait(SLOW)
     assert driver.sense(advance(state, later(42))).library is LibraryState.READY
     assert driver.pid != hung
+
+
+def test_a_driver_that_opens_for_minutes_is_waited_for(state: NvmlState, driver: Driver) -> None:
+    """Without persistence mode each GPU is set up by whoever opens it first."""
+    another = Driver(HASTY)
+    another.sense(NOW)
+    os.kill(another.pid, signal.SIGSTOP)
+    opening = another.pid
+    for second in range(1, 300):
+        snapshot = another.sense(advance(state, later(second)))
+    assert (snapshot.library, snapshot.why) == (LibraryState.SILENT, OPENS)
+    os.kill(another.pid, signal.SIGCONT)
+    another.wait(SLOW)
+    assert another.sense(advance(state, later(299))).library is LibraryState.READY
+    assert another.pid == opening
+    another.close()
+    another.reap()
+
+
+def test_a_driver_that_never_opens_is_killed_in_the_end(state: NvmlState, driver: Driver) -> None:
+    another = Driver(HASTY)
+    another.sense(NOW)
+    os.kill(another.pid, signal.SIGSTOP)
+    another.sense(advance(state, later(DriverPatience().open_s)))
+    another.reap()
+    for second in (301, 302, 303):
+        snapshot = another.sense(advance(state, later(second)))
+    assert snapshot.why == SILENT
+    another.close()
+    another.reap()
 
 
 def test_while_a_killed_process_lives_on_no_other_one_starts(state: NvmlState, driver: Driver) -> None:
