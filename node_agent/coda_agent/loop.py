@@ -99,7 +99,7 @@ class Loop:
         self._writes = BackgroundWrites(
             metrics.count_failed_write, lambda: self._clock().monotonic_s, muted=node.reads_only
         )
-        self._tuner = Tuner(settings, node.topology.cores, cluster, metrics, self._writes)
+        self._tuner = Tuner(settings, cluster, metrics, self._writes)
         self._progress = ProgressFollower(settings.progress_s, cluster, self._writes)
         shares = settings.sharing and not node.reads_only
         self._sharing = SharedGpus.from_settings(settings) if shares else None
@@ -167,7 +167,7 @@ class Loop:
         pods = {pod.uid: pod for pod in local}
         self._report_actions(actions, pods, senses.at.wall_s)
         if self._settings.tune is not TuneMode.OFF:
-            problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s)
+            problems += self._tuner.step(senses, local, self.eliminator.disturbed_at_s, self._node.topology.cores)
         problems += await self._tell_stops(local, senses.at.monotonic_s, age_s)
         problems += await self._follow_progress(local, senses.at)
         if self._sharing is not None:

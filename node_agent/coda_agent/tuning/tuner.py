@@ -51,30 +51,32 @@ LastDisturbance = Callable[[str], float | None]
 
 
 class Tuner:
-    """Tunes the jobs of one node. `node_cores`: its logical CPUs."""
+    """Tunes the jobs of one node."""
 
-    def __init__(
-        self, settings: Settings, node_cores: int, cluster: AgentCaches, metrics: Metrics, writes: BackgroundWrites
-    ) -> None:
+    def __init__(self, settings: Settings, cluster: AgentCaches, metrics: Metrics, writes: BackgroundWrites) -> None:
         self._mode = settings.tune
-        self._node_cores = node_cores
+        self._node_cores = 1  # until the first step
         self._cluster = cluster
         self._metrics = metrics
         self._writes = writes
         config = settings.tuning_config()
         self._peers = Peers(cluster.read_profile, writes.now_s)
         self._gang = Gang(settings.node_name, self._peers)
-        self._windows = Windows(config, settings.settle_s, self._gang, node_cores)
+        self._windows = Windows(config, settings.settle_s, self._gang)
         self._rank_windows = RankWindows(config.tuning, settings.settle_s)
         self.reports: tuple[RankReport, ...] = ()  # of the ranks here whose rank 0 is elsewhere
         self.jobs: tuple[TunedJob, ...] = ()  # whose rank 0 runs here, as they were read last
         self._last_steps: dict[str, str] = {}  # by job uid: the last step, as logged
         self._read: dict[str, tuple[int, TunedJob | None]] = {}  # by job uid: version, and the job as read
 
-    def step(self, senses: Senses, local: tuple[LocalPod, ...], last_disturbance: LastDisturbance) -> tuple[str, ...]:
+    def step(
+        self, senses: Senses, local: tuple[LocalPod, ...], last_disturbance: LastDisturbance, node_cores: int
+    ) -> tuple[str, ...]:
         """Take one step for every rank that runs here. Return a sentence for each that does not count.
 
-        Never raises: the agent's throttles must not end with a job that nobody can tune."""
+        `node_cores`: the node's logical CPUs, of which some may come or go. Never raises: the agent's throttles must
+        not end with a job that nobody can tune."""
+        self._node_cores = self._windows.node_cores = node_cores
         # 1. Read the jobs whose rank 0 runs here, by name.
         rank0 = {pod.member.job: pod for pod in local if pod.runs and pod.member is not None and pod.member.rank == 0}
         problems: list[str] = []

@@ -39,17 +39,19 @@ class _JobWindow:
 class Windows:
     """The windows of this node's jobs, by job uid. They are lost with the process, and begin again."""
 
-    def __init__(self, config: TuningConfig, settle_s: float, gang: Gang, node_cores: int) -> None:
-        """`node_cores`: CPU use is told as a share of these, which must not change."""
+    def __init__(self, config: TuningConfig, settle_s: float, gang: Gang, node_cores: int = 1) -> None:
+        """`node_cores`: CPU use of a job that is seen from now on is told as a share of these."""
         self._config = config
         self._settle_s = settle_s
         self._gang = gang
-        self._node_cores = node_cores
+        self.node_cores = node_cores
         self._by_job: dict[str, _JobWindow] = {}
+        self._whole_by_job: dict[str, int] = {}  # what CPU use is a share of: what is compared has one whole
 
     def forget_all_except(self, job_uids: Collection[str]) -> None:
         """Keep only the windows of these jobs."""
         self._by_job = {uid: window for uid, window in self._by_job.items() if uid in job_uids}
+        self._whole_by_job = {uid: cores for uid, cores in self._whole_by_job.items() if uid in job_uids}
 
     def other_cores(self, job: TunedJob) -> float | None:
         """Return the cores that the kernel allowed rank 0, if this window or the last one does not count for them."""
@@ -60,6 +62,7 @@ class Windows:
         """Return the job's tuning after this round; equal to `job.tuning` if nothing has to be written.
 
         `seen`: of rank 0."""
+        self._whole_by_job.setdefault(job.uid, self.node_cores)
         measured = self._measured(job, seen)
         if not seen.may_step:
             return job.tuning
@@ -90,7 +93,7 @@ class Windows:
         others, unknown = self._gang.results(job)
         if unknown and over_s < LATE_S:
             return None
-        return result_of_job([known.own, *others], at.gpus * at.ranks, self._node_cores, unknown=unknown)
+        return result_of_job([known.own, *others], at.gpus * at.ranks, self._whole_by_job[job.uid], unknown=unknown)
 
     def _begin(self, job: TunedJob, seen: TuningObservation) -> None:
         """Begin a window: at once if the last one had the same conditions, else after they have settled."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from coda.allocator import SearchResult, Tuning, TuningPhase
+from coda_agent.node import LOOK_AGAIN_S
 from coda_lab.emulators.cgroups.kubelet import Quality
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved, Gpus
@@ -111,6 +112,24 @@ async def test_no_wish_goes_beyond_what_the_node_can_give(
         wished.add(((cluster.status("train").get("tuning") or {}).get("wish") or {}).get("coresPerReplica", 0))
     assert max(wished) == most == rig.node.limit_of(cluster.jobs["train"].work)
     assert cluster.tuning("train").reason == "Limited"
+
+
+async def test_cpus_that_come_are_given_to_jobs(make_rig: MakeRig) -> None:
+    rig = make_rig(window_s=WINDOW_S)
+    rig.kill()
+    cpus = rig.folder / "sys/devices/system/cpu"
+    (away := rig.folder / "away").mkdir()
+    for cpu in [cpu for cpu in cpus.glob("cpu[0-9]*") if int(cpu.name[3:]) >= 8]:
+        cpu.rename(away / cpu.name)
+    rig.start()
+    await rig.run(5)
+    assert rig.agent.topology.cores == 8
+    for cpu in [*away.iterdir()]:
+        cpu.rename(cpus / cpu.name)
+    await rig.run(int(LOOK_AGAIN_S) + 5)
+    cluster = one(rig, optimum=12, start=7)
+    await cluster.until_done()
+    assert answer_of(cluster.tuning("train"))[0] == 12
 
 
 async def test_a_killed_agent_goes_on_where_the_status_says(make_rig: MakeRig) -> None:
