@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -251,6 +252,29 @@ async def test_a_profile_that_comes_late_or_again_changes_no_time() -> None:
         (repeated,) = running.cluster.agents.xids()
         assert repeated.first_s == before.first_s
         assert repeated.time_s > before.time_s + 50
+
+
+def set_status(profile: Json, **fields: Any) -> None:
+    profile["status"] |= fields
+
+
+async def test_an_error_stamped_by_a_clock_that_was_ahead_grows_no_younger() -> None:
+    """So an administrator's word about the node holds."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, nodes=12), operator(api) as running, agents_heard(running):
+        write_profile(api, "n1", (79, "gone"))
+        await api.until(lambda: bool(running.cluster.agents.xids()), timeout_s=30)
+        (before,) = running.cluster.agents.xids()
+        ahead = time_from_seconds(clock() + 6 * 3600)
+        xids = [
+            entry | {"firstTime": ahead, "time": ahead} for entry in api.item(f"{PROFILES_PATH}/n1")["status"]["xids"]
+        ]
+        for _ in range(3):
+            await asyncio.sleep(1800)
+            fields = partial(set_status, time=time_from_seconds(clock()), xids=xids)
+            api.change(f"{PROFILES_PATH}/n1", fields)
+        await asyncio.sleep(1)
+        assert [(one.first_s, one.time_s) for one in running.cluster.agents.xids()] == [(before.first_s, before.time_s)]
 
 
 async def test_time_ends_it_and_a_new_leader_decides_the_same() -> None:

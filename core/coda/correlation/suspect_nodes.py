@@ -58,7 +58,7 @@ class NodeFailure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeXid:
     """An Xid that the node's agent saw: when for the first time, and when last. `pods`: uids of those that had the
-    GPU."""
+    GPU. `dated`: its agent knows when that was."""
 
     node: str
     gpu: str
@@ -66,6 +66,7 @@ class NodeXid:
     first_s: float
     time_s: float
     pods: tuple[str, ...] = ()
+    dated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,12 +44,15 @@ def watches_xids(profile: Item) -> bool:
 
 
 def xids_from_json(profile: Item, written_s: float) -> tuple[NodeXid, ...]:
-    """Return the Xids of a profile; `written_s`: when it was written, by our own clock. What is odd is left out."""
+    """Return the Xids of a profile; `written_s`: when it was written, by our own clock. What is odd is left out.
+
+    One that its own agent stamped later than its profile is not dated: the node's clock was set back in between."""
     status, found = profile.get("status") or {}, []
     for entry in (status.get("xids") or ())[:MOST]:
         try:
             time_s = seconds_from_time(entry["time"])
-            age_s = max(0.0, seconds_from_time(status.get("time")) - time_s)
+            told_age_s = seconds_from_time(status.get("time")) - time_s
+            age_s = max(0.0, told_age_s)
             repeated_s = max(0.0, time_s - (seconds_from_time(entry.get("firstTime")) or time_s))
             one = NodeXid(
                 node=str(profile["metadata"]["name"]),
@@ -58,6 +61,7 @@ def xids_from_json(profile: Item, written_s: float) -> tuple[NodeXid, ...]:
                 first_s=written_s - age_s - repeated_s,
                 time_s=written_s - age_s,
                 pods=tuple(str(uid) for uid in entry.get("podUIDs") or ()),
+                dated=told_age_s >= 0,
             )
         except (InvalidInput, KeyError, TypeError, ValueError):
             continue

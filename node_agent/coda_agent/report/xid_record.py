@@ -70,7 +70,8 @@ class XidRecord:
         for sentence in set(senses.gpus.xid_lacks) - set(self._lacks):
             log.warning("%s", sentence)
         self._lacks = senses.gpus.xid_lacks
-        by_key = {one.key: one for one in self.entries if abs(now_s - one.last_s) < KEPT_S}
+        not_ahead = (_not_after(one, now_s) for one in self.entries)
+        by_key = {one.key: one for one in not_ahead if now_s - one.last_s < KEPT_S}
         unowned, self._unowned = self._unowned, []
         for at_s, seen in unowned:
             if pods := _pods_of(seen, senses.ownerships):
@@ -119,6 +120,13 @@ def xids_json(entries: Iterable[XidEntry]) -> list[Json]:
         }
         for one in entries
     ]
+
+
+def _not_after(one: XidEntry, now_s: float) -> XidEntry:
+    """The clock may have been ahead when the Xid came: nobody knows when that was, but it was not later than now."""
+    if one.last_s <= now_s:
+        return one
+    return replace(one, first_s=min(one.first_s, now_s), last_s=now_s)
 
 
 def _put(by_key: dict[Key, XidEntry], seen: GpuXid, pods: tuple[str, ...], at_s: float) -> None:

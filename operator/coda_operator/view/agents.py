@@ -116,9 +116,13 @@ def _key(one: NodeXid) -> tuple[str, int, tuple[str, ...]]:
 
 
 def _steady(one: NodeXid, before: NodeXid | None) -> NodeXid:
-    """Keep the times that were believed before: a profile travels now faster, now slower."""
+    """Keep the times that were believed before: a profile travels now faster, now slower.
+
+    One that is not dated would be as young as each profile: it is as old as when it was first told."""
     if before is None:
         return one
+    if not one.dated:
+        return replace(one, first_s=before.first_s, time_s=before.time_s)
     return replace(one, first_s=_kept(one.first_s, before.first_s), time_s=_kept(one.time_s, before.time_s))
 
 

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from coda_agent.gpus.devices import GpuXid, LibraryState, Snapshot
+from coda_agent.gpus.samples import Moment
+from coda_agent.host import StateDir
 from coda_agent.report import XidRecord
 from coda_agent.report.profile_writer import NEWS_S
 from coda_agent.report.xid_record import KEPT_S, MOST, OWNER_KNOWN_S
+from coda_agent.sensor import Senses
 from coda_lab.emulators.agent_rig import Rig
 from coda_lab.emulators.load import Trainer
 from tests.agent.loop.conftest import MakeRig
@@ -19,6 +23,11 @@ SETTLED_S = 65  # the first profile is written, and the GPUs have settled
 def told(rig: Rig) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = rig.api.profiles[-1]["status"].get("xids", [])
     return found
+
+
+def sensed(wall_s: float, *xids: GpuXid) -> Senses:
+    at = Moment(monotonic_s=wall_s, wall_s=wall_s, node_wall_s=wall_s)
+    return Senses(at=at, gpus=Snapshot(at_s=wall_s, library=LibraryState.READY, xids=xids))
 
 
 def rank(rig: Rig, name: str) -> tuple[str, str]:
@@ -114,6 +123,23 @@ async def test_an_agent_that_was_killed_tells_what_it_saw_and_forgets_it_after_h
     rig.node._seconds += int(KEPT_S)
     await rig.run(SETTLED_S)
     assert told(rig) == []
+
+
+def test_an_error_stamped_by_a_clock_that_was_ahead_is_of_now(tmp_path: Path) -> None:
+    """A machine may begin with the wrong time, until NTP sets it."""
+    xid = GpuXid(uuid="GPU-0", xid=79)
+    record = XidRecord(StateDir(tmp_path), reads_only=False)
+    record.see(sensed(4e6, xid))
+    record.store()
+    set_back_s = 4e6 - 2 * KEPT_S
+    record = XidRecord(StateDir(tmp_path), reads_only=False)
+    assert record.see(sensed(set_back_s))
+    record.store()
+    record = XidRecord(StateDir(tmp_path), reads_only=False)
+    assert not record.see(sensed(set_back_s + KEPT_S - 1))
+    assert [(one.first_s, one.last_s) for one in record.entries] == [(set_back_s, set_back_s)]
+    record.see(sensed(set_back_s + KEPT_S))
+    assert record.entries == ()
 
 
 async def test_without_events_the_profile_says_why_once(make_rig: MakeRig) -> None:
