@@ -76,13 +76,17 @@ def brake_moment(brake: Brake, config: LifecycleConfig) -> float | None:
 def ended_with_its_node(pod: RankPod, now: Situation, config: LifecycleConfig) -> bool:
     """True if the rank was running when its node went away, and its end was told then or soon after the return.
 
-    Kubelets report such ends in many ways, for example as the exit code of a container that a reboot ended."""
+    Kubelets report such ends in many ways, for example as the exit code of a container that a reboot ended. Boot ids
+    tell of reboots that nobody saw: of those that are known, the present one is not that of the pod."""
+    boot = now.boots.get(pod.node or "", "")
+    if pod.ended_s is not None and pod.boot and boot and boot != pod.boot:
+        return True
     outage = now.outages.get(pod.node or "")
     if outage is None or pod.started_s is None or pod.ended_s is None:
         return False
     since_s, until_s = outage
     back_s = math.inf if until_s is None else until_s + config.node_back_s
-    return pod.started_s <= since_s <= pod.ended_s <= back_s
+    return pod.started_s - config.order_s <= since_s <= pod.ended_s + config.order_s and pod.ended_s <= back_s
 
 
 def with_node_trouble(progress: Progress, now: Situation, now_s: float, config: LifecycleConfig) -> Progress:

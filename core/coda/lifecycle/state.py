@@ -37,6 +37,7 @@ class LifecycleConfig:
     brake_limit_s: float = 1800.0  # but no longer, while most nodes are Ready (our choice)
     brake_longest_s: float = 4 * 3600.0  # and no longer than this while any node is Ready (our choice)
     brake_calm_s: float = 600.0  # brakes with less than this between them count as one (our choice)
+    order_s: float = 5.0  # news of a node and of its pods come in any order, this far apart at most (our choice)
     node_back_s: float = 60.0  # a kubelet has told what ended with its node this long after the return (our choice)
     passing_s: float = 1.0  # STARTING is not written if RUNNING follows within it (our choice: half the 2 s promised)
     finished_ttl_s: float = 7 * 86400.0  # how long a finished job is kept if it does not say; 0: for ever
@@ -74,7 +75,7 @@ class RankPod:
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
-    started_s: float | None = None  # since when it was seen to have started, by our own clock
+    started_s: float | None = None  # since when it was seen to run, by our own clock; 0: longer than we look
     ended_s: float | None = None  # the same of its main container's end
     exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
@@ -82,6 +83,7 @@ class RankPod:
     message: str = ""
     size: RankSize | None = None  # cores of its main container, while that runs
     told: str = ""  # the placement whose end was announced to it
+    boot: str = ""  # its node's boot id when it was created; "": not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,7 @@ class Situation:
     ended_cordons: Mapping[str, frozenset[float]] = field(default_factory=dict)  # by node: until when they had lasted
     braked: bool = False  # many nodes stopped being Ready together: none counts as lost
     outages: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)  # node -> its last: since, until
+    boots: Mapping[str, str] = field(default_factory=dict)  # node -> its boot id now, where that is known
     diagnosis: Diagnosis | None = None  # why the attempt failed, once its logs were read
     unread: str = ""  # which of them could not be read, and why
     signature: str = ""  # of the diagnosis

@@ -35,6 +35,7 @@ LABEL_RANK: Final = f"{GROUP}/rank"
 ANNOTATION_PLAN: Final = f"{GROUP}/plan"
 ANNOTATION_MAIN: Final = f"{GROUP}/main-container"  # its name: a webhook may put containers of its own before it
 ANNOTATION_GPU_MEMORY: Final = f"{GROUP}/gpu-memory"  # the job's `gpuMemory`: no agent lets a guest have less
+ANNOTATION_BOOT: Final = f"{GROUP}/boot"  # the boot id of its node when it was created: a reboot ends every container
 ANNOTATION_CORES: Final = f"{GROUP}/cores"  # "auto": agents on all nodes of the gang measure for its search
 
 # On pods that are CPU jobs. The gate keeps a pod from kube-scheduler until the planner releases it; the annotations say

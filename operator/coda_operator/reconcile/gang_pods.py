@@ -19,7 +19,7 @@ from coda.lifecycle.state import of_attempt
 from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import KIND
+from coda_kube.objects.names import ANNOTATION_BOOT, KIND
 from coda_kube.objects.quantities import quantity_from_milli
 from coda_kube.objects.quota_scopes import scopes_from_request, scopes_of_pod, shortage
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
@@ -159,7 +159,10 @@ class GangPods:
         assert job.placement is not None
         asked = job_for(job.json, job.progress, self._trial_nodes)
         pod = rank_pod(asked, job.placement, rank, job.progress.memory, self._pool_taints)
-        name = pod["metadata"]["name"]
+        name, notes, node = pod["metadata"]["name"], pod["metadata"]["annotations"], job.placement.nodes[rank]
+        notes.pop(ANNOTATION_BOOT, None)  # a template's own
+        if boot := self._cluster.nodes.boots([node]).get(node):
+            notes[ANNOTATION_BOOT] = boot
         try:
             created = await self._client.create(job.pods_path, pod)
         except AlreadyExists:

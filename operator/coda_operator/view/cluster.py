@@ -199,6 +199,7 @@ class ClusterView:
             ended_cordons=self.suspicion.ended,
             braked=self.nodes.is_braked(),
             outages=self.nodes.outages(nodes),
+            boots=self.nodes.boots(nodes),
             converged=job.converged,
             answered=told.answer,
             saved_s=told.saved_s,
@@ -333,7 +334,7 @@ class ClusterView:
         pod_now = None
         if new is not None:
             known = self._pods_by_job_uid.get(_job_uid(new), {}).get(key)
-            pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known)
+            pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known, listed=not self.pods.synced.is_set())
             self._unbound.see(_job_uid(new), pod_now, known)
         if old is not None:
             stays = new is not None and _job_uid(new) == _job_uid(old)

@@ -96,6 +96,10 @@ class Nodes:
         """Return the last outage that was seen of each node among `names`: since when, until when (None: it lasts)."""
         return {name: self._outages[name] for name in names if name in self._outages}
 
+    def boots(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the boot id of each node among `names` that tells it."""
+        return {name: seen.boot for name in names if (seen := self._seen.get(name)) is not None and seen.boot}
+
     def is_braked(self) -> bool:
         """True while so many nodes are not Ready that none may be called lost."""
         moment_s = brake_moment(self._brake, self._config)

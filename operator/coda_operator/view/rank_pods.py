@@ -6,6 +6,7 @@ seen is a row of a table in `tests/operator_tests/view/test_rank_pods.py`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from coda.errors import InvalidInput
 from coda.lifecycle import PodState, RankPod
 from coda.wording import listed
 from coda_kube.objects.names import (
+    ANNOTATION_BOOT,
     ANNOTATION_PLAN,
     KIND,
     LABEL_ATTEMPT,
@@ -42,8 +44,11 @@ LONGEST_START_S = 10.0  # from the bind, which the API server stamps, until the 
 LONGEST_WAIT_S = 120.0  # from the creation, where nobody says when it was bound
 
 
-def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None) -> RankPod:
-    """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock."""
+def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None, listed: bool = False) -> RankPod:
+    """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock.
+
+    `listed`: it may be older than this process. If it runs, nobody knows since when; of one that has ended, nobody saw
+    that it ran."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = main_status(pod)
     state, disrupted = _outcome(pod, main, before)
@@ -53,12 +58,13 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
     finalizers = tuple(metadata.get("finalizers") or ())
     known = before if before is not None and before.uid == metadata["uid"] else None
     has_started, has_ended = state is not PodState.WAITING, state in _ENDED
+    is_older, notes = listed and known is None, metadata.get("annotations") or {}
     return RankPod(
         name=metadata["name"],
         uid=metadata["uid"],
         attempt=attempt,
         rank=rank,
-        plan_id=(metadata.get("annotations") or {}).get(ANNOTATION_PLAN, ""),
+        plan_id=notes.get(ANNOTATION_PLAN, ""),
         node=spec.get("nodeName") or None,
         pinned_to=pin_of(spec),
         owned=_is_owned(metadata),
@@ -71,7 +77,9 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
         unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
-        started_s=_first_s(has_started, now_s, known.started_s if known else None),
+        started_s=_first_s(
+            has_started and not (is_older and has_ended), 0.0 if is_older else now_s, known.started_s if known else None
+        ),
         ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
         exit_code=_terminated(main).get("exitCode"),
         disrupted=disrupted,
@@ -79,6 +87,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         message=message,
         size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,
         told=_told(metadata),
+        boot=sys.intern(notes.get(ANNOTATION_BOOT, "")),  # thousands of pods have the same one
     )
 
 
