@@ -75,6 +75,7 @@ class Cordons:
             runs=failed.runs(),
             watched=agents.watched,
             cleared_s=nodes.cleared_s(),
+            created_s=nodes.created_s(),
         )
         verdict = suspect_nodes(evidence, nodes.with_gpus(), self._clock(), self._share, self._cordon_s)
         before, after = self._cluster.suspicion, {cordon.node: cordon for cordon in verdict.cordons}

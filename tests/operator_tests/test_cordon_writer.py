@@ -277,6 +277,25 @@ async def test_an_error_stamped_by_a_clock_that_was_ahead_grows_no_younger() -> 
         assert [(one.first_s, one.time_s) for one in running.cluster.agents.xids()] == [(before.first_s, before.time_s)]
 
 
+async def test_a_node_that_takes_the_name_of_a_suspect_one_is_trusted() -> None:
+    api = FakeCluster()
+    api.log_of = lambda pod: ECC if pod.endswith("-1-1") else b""
+    fails = {"exit_code": lambda attempt, rank: (1 if rank == 1 else None) if attempt == 1 else 0}
+    async with rest_of_cluster(api, nodes=12, **fails), operator(api) as running, agents_heard(running):
+        cordons, cluster = cordons_of(api, running.cluster), running.cluster
+        for user in USERS:
+            await reaches(api, submitted(api, f"of-{user}", user), "Succeeded", attempt=2)
+        await cordons.check()
+        assert cluster.suspicion.cordons.keys() == {"n1"}
+        another = api.item(f"{NODES}/n1")
+        api.remove(f"{NODES}/n1")
+        another["metadata"] = {"name": "n1", "creationTimestamp": time_from_seconds(clock())}
+        api.set(NODES, another)
+        await api.until(lambda: bool(cluster.nodes.created_s()), timeout_s=30)
+        await cordons.check()
+        assert cluster.suspicion.cordons == {}
+
+
 async def test_time_ends_it_and_a_new_leader_decides_the_same() -> None:
     api = FakeCluster()
     api.log_of = lambda pod: ECC if pod.endswith("-1-1") else b""

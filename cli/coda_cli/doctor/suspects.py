@@ -41,6 +41,10 @@ def suspect_gpus(seen: Seen) -> Iterator[Finding]:
             if watches_xids(profile) and not is_silent(profile, seen.now_s)
         ),
         cleared_s=cleared_s,
+        created_s={
+            node["metadata"]["name"]: seconds_from_time(node["metadata"].get("creationTimestamp"))
+            for node in seen.nodes
+        },
     )
     share = _setting(seen, "CODA_CORDON_SHARE", SHARE)
     cordon_s = _setting(seen, "CODA_CORDON_S", CORDON_S)

@@ -82,13 +82,15 @@ class NodeRun:
 class NodeEvidence:
     """All that speaks for and against nodes. `cleared_s`: since when an administrator trusts a node again.
 
-    `watched`: nodes whose agent sees every Xid."""
+    `watched`: nodes whose agent sees every Xid. `created_s`: since when a node is there: another one may have had its
+    name before."""
 
     failures: Iterable[NodeFailure] = ()
     xids: Iterable[NodeXid] = ()
     runs: Iterable[NodeRun] = ()
     watched: frozenset[str] = frozenset()
     cleared_s: Mapping[str, float] = field(default_factory=dict)
+    created_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,8 @@ def suspect_nodes(
     open_failures: dict[str, list[NodeFailure]] = {}
     for failure in failures:
         wait_s = cordon_s if _is_hard(failure.xid) else 0.0
-        if _counts(failure.node, failure.time_s, wait_s, evidence, absolved_s, now_s):
+        is_of_it = failure.time_s > evidence.created_s.get(failure.node, 0.0)
+        if is_of_it and _counts(failure.node, failure.time_s, wait_s, evidence, absolved_s, now_s):
             open_failures.setdefault(failure.node, []).append(failure)
     open_xids: dict[str, list[NodeXid]] = {}
     for one in xids:

@@ -47,6 +47,7 @@ class NodeSeen:
     cores: int  # whole ones that ranks may have beside the pods of DaemonSets; at least 1
     memory_bytes: int
     cleared: str  # the date that an administrator wrote who trusts its GPUs again, by another machine's clock
+    created_s: float  # when this Node was made, by the API server; 0: it does not say
     cleared_s: float  # since then they are trusted, by our clock; 0: nobody said so
 
 
@@ -142,6 +143,10 @@ class Nodes:
     def cleared_s(self) -> Mapping[str, float]:
         """Return the nodes that an administrator trusts again, and since when."""
         return {name: node.cleared_s for name, node in self._seen.items() if node.cleared_s}
+
+    def created_s(self) -> Mapping[str, float]:
+        """Return since when each node is there: what was before is of another machine with its name."""
+        return {name: node.created_s for name, node in self._seen.items() if node.created_s}
 
     def memory_bytes(self, name: str) -> int:
         """Return the memory that a node may give to pods; 0 if it is not known."""
@@ -257,6 +262,7 @@ def _node_from_json(node: Json, before: NodeSeen | None, now_s: float) -> NodeSe
         cores=max(1, (milli_from_quantity(allocatable.get("cpu", "0")) - _DAEMONS_CPU_M) // 1000),
         memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
         cleared=cleared,
+        created_s=seconds_from_time(node["metadata"].get("creationTimestamp")),
         cleared_s=_cleared_s(cleared, before, now_s),
     )
 

@@ -32,6 +32,13 @@ def test_a_node_whose_gpus_failed_four_users_is_named_with_the_way_to_trust_it_a
     assert "kubectl annotate node n1 --overwrite coda.scheduler/cleared=" in found.fix
 
 
+def test_a_node_that_took_the_name_of_one_whose_gpus_failed_is_not_named() -> None:
+    assert WELL.nodes is not None
+    made = {"creationTimestamp": time_from_seconds(NOW_S - 10)}
+    nodes = [node | {"metadata": node["metadata"] | made} for node in WELL.nodes]
+    assert told(replace(WELL, jobs=failed_of_four_users(), nodes=nodes)) == []
+
+
 def test_a_node_whose_agent_saw_a_broken_gpu_is_named() -> None:
     now = time_from_seconds(NOW_S - 60)
     seen = {"time": now, "xids": [{"gpu": "GPU-1", "xid": 79, "time": now, "podUIDs": []}]}

@@ -267,3 +267,16 @@ def test_what_is_not_in_force_is_known_by_its_time_so_that_jobs_forget_it() -> N
     ended = judge(*evidence).ended
     assert ended == {"n1": {NOW_S - 100 + CORDON_S}, "n2": {NOW_S - 10 + CORDON_S}}
     assert judge(*evidence, n1=NOW_S).ended["n1"] == {NOW_S - 100 + CORDON_S, NOW_S - 50 + CORDON_S}
+
+
+@pytest.mark.parametrize(("made_ago_s", "expected"), [(3600.0, ["n1"]), (30.0, [])])
+def test_jobs_that_failed_on_an_earlier_node_of_the_same_name_say_nothing(
+    made_ago_s: float, expected: list[str]
+) -> None:
+    evidence = NodeEvidence(failures=said(), created_s={"n1": NOW_S - made_ago_s})
+    assert [cordon.node for cordon in suspect_nodes(evidence, 40, NOW_S).cordons] == expected
+
+
+def test_what_the_agent_tells_is_of_its_own_machine_however_young_its_node_is() -> None:
+    evidence = NodeEvidence(xids=[saw(79)], created_s={"n1": NOW_S - 30})
+    assert [cordon.node for cordon in suspect_nodes(evidence, 40, NOW_S).cordons] == ["n1"]
