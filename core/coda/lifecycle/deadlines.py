@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, Untuned, kept_s
 from coda.model.job import FINISHED, Phase
 
 NOT_TUNED_S = 60.0
 """Seconds that a job runs before it says that nobody looks for its cores. Our choice: an agent begins in seconds."""
+_LOOK_AGAIN_S: Final[Mapping[Untuned, float]] = {Untuned.UNKNOWN: NOT_TUNED_S, Untuned.SEARCHED: 600.0}
+"""After these it is looked again whether an agent is there. Our choice: a search takes minutes, and no write."""
 
 NOT_CREATED_S = 60.0
 """Seconds that a kubelet creates a container before the job says so. Our choice: most images are there, or pulled."""
@@ -59,7 +62,8 @@ def with_wake(step: Step, now: Situation, now_s: float, config: LifecycleConfig)
     """Add the next time at which the answer may change although nothing else does."""
     moments = _moments_of_pods(now, config) if step.progress.phase not in FINISHED or now.held else iter(())
     of_resize = () if step.wake_s is None else (step.wake_s,)
-    unknown = (now_s + NOT_TUNED_S,) if now.untuned is Untuned.UNKNOWN and step.progress.phase is Phase.RUNNING else ()
+    again_s = _LOOK_AGAIN_S.get(now.untuned) if now.untuned and step.progress.phase is Phase.RUNNING else None
+    unknown = () if again_s is None else (now_s + again_s,)
     all_moments = (*moments, *_moments_of_job(step.progress, now, config), *of_resize, *unknown)
     ahead = [moment_s for moment_s in all_moments if moment_s > now_s]
     return replace(step, wake_s=min(ahead, default=None))

@@ -200,9 +200,10 @@ class Untuned(Enum):
     OFF = "TuningOff"  # its agent is set not to
     SILENT = "AgentSilent"  # its agent once was there, and does not
     UNKNOWN = "Unknown"  # which of these is not known yet
+    SEARCHED = "Searched"  # none of these now: its agent looks for them, and may go away before it has found them
 
 
-UNTUNED_REASONS: Final = frozenset(why.value for why in Untuned if why is not Untuned.UNKNOWN)
+UNTUNED_REASONS: Final = frozenset(why.value for why in (Untuned.NO_AGENT, Untuned.OFF, Untuned.SILENT))
 """The reasons of running jobs whose cores nobody looks for."""
 
 
@@ -244,7 +245,7 @@ class Situation:
     is_done: bool = False  # by its own report nothing is left to do
     wants_trial: bool = False  # it, or its tenant, asks for a trial
     has_stepped: bool = False  # it has reported a step in this attempt
-    untuned: Untuned | None = None  # its cores are to be found, and nobody has begun with that in this attempt
+    untuned: Untuned | None = None  # its cores are to be found in this attempt: why nobody begins, or goes on
     found_s: float = -inf  # when this operator found it, with times that others may have written
 
 

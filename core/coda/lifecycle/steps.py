@@ -234,7 +234,8 @@ def _all_started(now: Situation) -> str:
 
 def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Progress:
     """Say why the job keeps the cores it began with, where nobody looks for them."""
-    placement, why, is_said = now.placement, now.untuned, progress.reason in UNTUNED_REASONS
+    placement, is_said = now.placement, progress.reason in UNTUNED_REASONS
+    why = None if now.untuned is Untuned.SEARCHED else now.untuned
     if why is Untuned.UNKNOWN:
         return progress
     if why is not None and placement is not None and now_s >= progress.start_s + NOT_TUNED_S:

@@ -6,6 +6,7 @@ throttles a pod that restores; an Xid explains a failure of a pod on that agent'
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -40,14 +41,18 @@ class Agents:
         self.cache = WatchCache(client, PROFILES_PATH, listener=self._on_profile, held_part=_read_part)
         self._clock = clock
         self._xids_by_node: dict[str, tuple[NodeXid, ...]] = {}
+        self._heard_s: dict[str, float] = {}  # of all nodes with an agent, by our own clock
         self._written_s: dict[str, float] = {}  # of the nodes whose agents watch, by our own clock
         self._news = asyncio.Event()
 
     def why_untuned(self, job: JobRecord) -> Untuned | None:
-        """Return why nobody looks for the cores of `job`; None if somebody does, or they are not to be found."""
-        if not job.is_untuned or job.placement is None:
+        """Return why nobody looks for the cores of `job`; None if they are found, or are not to be found."""
+        if job.placement is None or not (job.is_untuned or job.is_searched):
             return None
-        return self.why_not_on(job.placement.nodes[0])
+        node = job.placement.nodes[0]
+        why = self.why_not_on(node)
+        lives = self._clock() - self._heard_s.get(node, -math.inf) < SILENT_S
+        return Untuned.SEARCHED if job.is_searched and why is Untuned.SILENT and lives else why
 
     def why_not_on(self, node: str) -> Untuned:
         """Return the same of a job with its rank 0 on `node`."""
@@ -100,10 +105,12 @@ class Agents:
         node = key_of(new or old or {})
         before = {_key(one): one for one in self._xids_by_node.pop(node, ())}
         self._written_s.pop(node, None)
+        self._heard_s.pop(node, None)
         if new is None:
             return
         now_s = self._clock()
         written_s = now_s if self.cache.synced.is_set() else came_s(new, now_s)
+        self._heard_s[node] = written_s
         if found := xids_from_json(new, written_s):
             self._xids_by_node[node] = tuple(_steady(one, before.get(_key(one))) for one in found)
         if watches_xids(new):

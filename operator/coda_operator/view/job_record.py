@@ -21,7 +21,7 @@ from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt, trial_from_json, trial_terms_from_json
 from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
-from coda_kube.objects.tuning_status import resize_from_json
+from coda_kube.objects.tuning_status import is_searching_now, resize_from_json
 from coda_kube.objects.write import job_path
 from coda_operator.view.time_ledger import readable_account
 
@@ -78,6 +78,11 @@ class JobRecord:
         if self.placement is not None and self.placement.gpus:  # its speed is its neighbours' matter
             return False
         return is_auto and not self.progress.is_tried and tuning.get("attempt") != self.progress.attempt
+
+    @property
+    def is_searched(self) -> bool:
+        """True while an agent looks for its cores: it has some to try."""
+        return is_searching_now(self.json.get("status") or {}, attempt=self.progress.attempt)
 
     @property
     def gpus(self) -> int:

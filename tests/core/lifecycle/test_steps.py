@@ -378,6 +378,7 @@ SAID = {"NoAgent": NOBODY, "TuningOff": OFF, "AgentSilent": SILENT}
         pytest.param(Untuned.NO_AGENT, STARTED_S, "NoAgent", ("NoAgent", NOBODY), id="it is said once"),
         pytest.param(Untuned.OFF, STARTED_S, "NoAgent", ("TuningOff", OFF), id="an agent has come that is set not to"),
         pytest.param(None, STARTED_S, "NoAgent", ("Running", ALL), id="an agent has come"),
+        pytest.param(Untuned.SEARCHED, STARTED_S, "AgentSilent", ("Running", ALL), id="it is back, and looks for them"),
     ],
 )
 def test_a_job_says_why_nobody_looks_for_its_cores(
@@ -387,5 +388,8 @@ def test_a_job_says_why_nobody_looks_for_its_cores(
     now = situation(Phase.RUNNING, running(0), running(1), progress=before, placement=plan(), untuned=untuned)
     step = next_step(now, NOW_S, CONFIG)
     assert (step.progress.reason, step.progress.message) == expected
-    expected_wake_s = {True: NOW_S + 60.0, False: start_s + 60.0 if untuned and start_s + 60.0 > NOW_S else None}
-    assert step.wake_s == expected_wake_s[untuned is Untuned.UNKNOWN]
+    expected_wake_s: dict[Untuned | None, float | None] = {
+        Untuned.UNKNOWN: NOW_S + 60.0,
+        Untuned.SEARCHED: NOW_S + 600.0,
+    }
+    assert step.wake_s == expected_wake_s.get(untuned, start_s + 60.0 if untuned and start_s + 60.0 > NOW_S else None)

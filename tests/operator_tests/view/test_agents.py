@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from coda.lifecycle.state import Untuned
+from coda_kube.failures.node_xids import SILENT_S
+from coda_kube.objects.quantities import time_from_seconds
 from coda_operator.view import Agents, ClusterView
 from coda_operator.view.agents import PROFILES_PATH
 from tests.extender.fake_api import FakeApi
@@ -59,6 +61,10 @@ def test_why_nobody_looks_for_the_cores_of_a_job(profiles: tuple[dict[str, Any],
     [
         pytest.param({"cpusPerReplica": "auto"}, None, Untuned.UNKNOWN, id="nobody has begun"),
         pytest.param({"cpusPerReplica": "auto"}, {"attempt": 1}, None, id="an agent has"),
+        pytest.param({"cpusPerReplica": "auto"}, {"attempt": 1, "phase": "Tuned"}, None, id="it has its answer"),
+        pytest.param(
+            {"cpusPerReplica": "auto"}, {"attempt": 1, "phase": "Wishing"}, Untuned.UNKNOWN, id="a search goes on"
+        ),
         pytest.param({"cpusPerReplica": 4}, None, None, id="its user chose its cores"),
     ],
 )
@@ -71,6 +77,34 @@ async def test_only_jobs_whose_cores_are_to_be_found_ask(
     job = api.change(path, lambda item: item.update(status=running | ({} if tuning is None else {"tuning": tuning})))
     cluster = ClusterView(api, print, print, clock=clock)
     cluster.apply_job_event("ADDED", job)
+    record = cluster.job("default/job")
+    assert record is not None
+    assert cluster.situation(record).untuned is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "silent_s", "expected"),
+    [
+        pytest.param("on", SILENT_S - 60.0, Untuned.SEARCHED, id="its agent lives"),
+        pytest.param("on", SILENT_S, Untuned.SILENT, id="it has said nothing for two hours"),
+        pytest.param("off", 0.0, Untuned.OFF, id="it was set not to"),
+        pytest.param("", 0.0, Untuned.NO_AGENT, id="it was taken away"),
+    ],
+)
+async def test_a_search_whose_agent_went_away_is_not_forgotten(mode: str, silent_s: float, expected: Untuned) -> None:
+    api, tuning = FakeCluster(), {"attempt": 1, "phase": "Measuring"}
+    if mode:
+        api.set(PROFILES_PATH, profile(tune=mode, time=time_from_seconds(clock())))
+    path = api.submit(cpusPerReplica="auto")
+    running = job_json("job", phase="Running", placement=placement("n1"))["status"]
+    job = api.change(path, lambda item: item.update(status=running | {"tuning": tuning}))
+    cluster = ClusterView(api, print, print, clock=clock)
+    cluster.apply_job_event("ADDED", job)
+    task = asyncio.create_task(cluster.agents.cache.run())
+    await cluster.agents.cache.synced.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    await asyncio.sleep(silent_s)
     record = cluster.job("default/job")
     assert record is not None
     assert cluster.situation(record).untuned is expected
