@@ -30,6 +30,7 @@ from coda_sim.engine.simulation_config import COSTS_BY_SETTING, Costs, CostSetti
 from coda_sim.results.job_records import write_records
 from coda_sim.results.metrics import MeasuredSpan, RunMetrics, metrics_of, window_of
 from coda_sim.results.series import Series, series_of
+from coda_sim.results.speed_gain import speed_gain_of
 from coda_sim.results.summary import RunResult, Timing
 from coda_sim.workload.cluster_shape import ClusterShape, shape_from_argument
 from coda_sim.workload.inaccuracy import EXACT, Inaccuracy
@@ -211,7 +212,14 @@ def run_with_log(order: RunOrder, on_progress: OnProgress | None = None) -> tupl
         peak_rss_bytes=_peak_rss_bytes(),
         compiled=is_compiled(),
     )
-    result = RunResult(policy=order.policy, without=order.without, seed=order.seed, metrics=metrics, timing=timing)
+    result = RunResult(
+        policy=order.policy,
+        without=order.without,
+        seed=order.seed,
+        metrics=metrics,
+        timing=timing,
+        gain=speed_gain_of(log.entries),
+    )
     return RunOutcome(result=result, series=series), log, window
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from coda_sim.durations import duration_from_seconds
 from coda_sim.results.measure_names import MEASURE_BY_KEY, SECTIONS, Measure, Unit
 from coda_sim.results.summary import Interval, RunResult, grouped, intervals_of
+from coda_sim.workload.model_profiles import RECORDED
 
 OVERVIEW: Final = {
     "gpu_util_all": "GPUs\nbusy",
@@ -92,6 +93,8 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
     seeds = sorted({result.seed for result in results})
     console.print(Text(title_of(head), style="bold"))
     console.print(Text(_caption(seeds)))
+    for sentence in assumed_speeds(results, head):
+        console.print(Text(sentence))
     console.print()
     if all_measures:
         _show_measures(comparison, SECTIONS, console)
@@ -116,12 +119,32 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
 
 
 def title_of(head: dict[str, Any]) -> str:
-    """Workload, its rule, the cluster, and who pays for stops."""
+    """Workload, its rule, the cluster, where speeds come from, and who pays for stops."""
     workload = head["workload"]
     some = "" if head["resumable"] == 1 else f", {head['resumable']:.0%} of GPU jobs resume"
     if every_s := head.get("save_every_s"):
         some += f", saved every {duration_from_seconds(every_s)}"
-    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, costs {head['costs']}{some}"
+    speeds = "run times as recorded" if (name := workload["profiles"]) == RECORDED else f"speeds assumed ({name})"
+    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, {speeds}, costs {head['costs']}{some}"
+
+
+def assumed_speeds(results: Sequence[RunResult], head: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence on what the comparison owes to assumed speeds; none where run times are as recorded.
+
+    It is about the policy and the seed with the largest gain of one job."""
+    known = [(result, result.gain) for result in results if result.gain is not None]
+    profiles = head["workload"]["profiles"]
+    if profiles == RECORDED or not known:
+        return
+    result, gain = max(known, key=lambda one: one[1].most)
+    if round(100 * gain.most) < 1:
+        return
+    on_average = f"{abs(gain.mean):.0%} {'faster' if gain.mean >= 0 else 'slower'} on average".replace("%", " %")
+    yield (
+        f"GPU jobs run up to {100 * gain.most:.0f} % faster than recorded under {result.policy}, {on_average}: "
+        f"how cores change their speed is assumed ({profiles}). "
+        "--profiles recorded shows what order and placement do alone."
+    )
 
 
 def _show_policies(comparison: Comparison, console: Console) -> bool:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from coda.wording import counted
-from coda_cli.simulate.comparison import comparison_of, refused_jobs, title_of
+from coda_cli.simulate.comparison import assumed_speeds, comparison_of, refused_jobs, title_of
 from coda_cli.simulate.timeline import drawn, read_bars, view_of
 from coda_cli.simulate.verdict import verdict
 from coda_sim.durations import duration_from_seconds
@@ -66,7 +66,8 @@ def write_report(
         rows.append(f'<tr class="section"><th colspan="{len(comparison.titles) + 2}">{escape(section)}</th></tr>')
         rows += [_row("td", measure.name, measure.key, comparison.cells(measure)) for measure in measures]
     shown = "\n".join(f'<div class="plot">{_inlined(plot, number)}</div>' for number, plot in enumerate(plots))
-    said = "\n".join(f"<p>{escape(sentence)}</p>" for sentence in (*verdict(comparison), *refused_jobs(comparison)))
+    sentences = (*assumed_speeds(results, head), *verdict(comparison), *refused_jobs(comparison))
+    said = "\n".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     path.write_text(
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coda_sim.results.metrics import RunMetrics
+from coda_sim.results.speed_gain import SpeedGain
 from coda_sim.results.statistics import mean
 
 SCHEMA = 1
@@ -33,13 +34,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The result of one run."""
+    """The result of one run. `gain` is for people: no summary has it."""
 
     policy: str
     without: tuple[str, ...]
     seed: int
     metrics: RunMetrics
     timing: Timing
+    gain: SpeedGain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

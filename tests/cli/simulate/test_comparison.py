@@ -14,7 +14,7 @@ from coda_sim.results.measure_names import MEASURE_BY_KEY, Unit
 from coda_sim.results.summary import RunResult, Timing
 
 HEAD: dict[str, Any] = {
-    "workload": {"name": "coda-month", "rule": "all jobs"},
+    "workload": {"name": "coda-month", "rule": "all jobs", "profiles": "paper"},
     "cluster": "20x8x28,60x4x28",
     "costs": "paid",
     "resumable": 1.0,

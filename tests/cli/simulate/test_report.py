@@ -18,6 +18,7 @@ from coda_sim.results.job_records import COLUMNS
 from coda_sim.results.measure_meanings import GLOSSARY, MEANINGS
 from coda_sim.results.measure_names import MEASURE_BY_KEY
 from coda_sim.results.summary import Interval
+from coda_sim.traces.trace import COLUMNS as TRACE_COLUMNS
 
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "small.csv"
 
@@ -127,3 +128,22 @@ def test_the_report_is_one_file_with_words_timelines_and_a_glossary(tmp_path: Pa
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"(?:fill|stroke): (?:#000000|#ffffff)", text), "a plot has colours of its own on dark paper"
     assert re.findall(r"<(?:script|link|img)\b|url\(http", text) == []
+
+
+@pytest.mark.parametrize("profiles", ["paper", "recorded"])
+def test_what_rests_on_assumed_speeds_is_said_before_the_verdict(tmp_path: Path, profiles: str) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(f"{','.join(TRACE_COLUMNS)}\na1,u1,v,0,9000,2,1,,1,passed,gpu\na2,u2,v,60,600,2,1,,1,passed,gpu\n")
+    words = ["simulate", "--trace", str(trace), "--cluster", "1x2x28", "--profiles", profiles]
+    ended = CliRunner().invoke(command_line(), [*words, "--out", str(tmp_path / "out")])
+    assert ended.exit_code == 0, ended.output
+    printed = " ".join(ended.stdout.split())
+    page = (tmp_path / "out" / "report.html").read_text()
+    said = re.compile(r"GPU jobs run up to (\d+) % faster than recorded under coda, \d+ % faster on average: how cores")
+    title = "run times as recorded" if profiles == "recorded" else "speeds assumed (paper)"
+    assert title in printed
+    assert f"{title}, costs paid</h1>" in page
+    assert bool(said.search(printed)) is bool(said.search(page)) is (profiles == "paper")
+    if found := said.search(page):
+        assert int(found.group(1)) > 50  # one core for two GPUs
+        assert found.start() < page.index("Under coda, mean wait")
