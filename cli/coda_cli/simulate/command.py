@@ -22,7 +22,7 @@ from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.out_files import folder_from_text, make_folder, write_whole
 from coda_cli.simulate.comparison import show
-from coda_cli.simulate.html_report import write_report
+from coda_cli.simulate.html_report import WorkloadWords, report_page
 from coda_cli.simulate.plots import write_plots
 from coda_cli.simulate.runs import performed
 from coda_cli.simulate.sharing import refuse_other_options, simulate_sharing
@@ -61,6 +61,7 @@ class Study:
 
     orders: tuple[RunOrder, ...]
     head: dict[str, Any]
+    words: WorkloadWords
     out: Path | None
 
 
@@ -264,7 +265,9 @@ def _study(
     found = load(template.source, shape, seed=orders[0].seed)
     warmup_s = default_warmup_s(found) if template.warmup_s is None else template.warmup_s
     window_of(found.submits_s, warmup_s=warmup_s, drain_s=template.drain_s)  # refuses one in which nothing is left
-    _tell_account(template, found, warmup_s, notes)
+    account = _account(template, found, warmup_s)
+    for line in account:
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
     head = {
         "version": installed_version(),
         "command": "simulate",
@@ -280,7 +283,8 @@ def _study(
     }
     if out is not None:
         make_folder(out, "summary.json")
-    return Study(orders=orders, head=head, out=out)
+    words = WorkloadWords(found.trace.left_out() if found.trace else "", account)
+    return Study(orders=orders, head=head, words=words, out=out)
 
 
 def _order(template: RunOrder, policy: str, seed: int, out: Path | None, *, alone: bool) -> RunOrder:
@@ -298,9 +302,9 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else str(value)
 
 
-def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Console) -> None:
-    """Print to stderr what was read, left out, changed and refused."""
-    lines = [] if found.trace is None else [found.trace.account()]
+def _account(template: RunOrder, found: Load, warmup_s: float) -> tuple[str, ...]:
+    """Return what was read, left out, changed and refused, line by line."""
+    lines = [] if found.trace is None else found.trace.account().split("\n")
     lines += [
         f"refused: {template.source.name}:{one.row.line}: {one.row.job_id} {one.sentence}"
         for one in found.refused[:SHOWN]
@@ -316,8 +320,7 @@ def _tell_account(template: RunOrder, found: Load, warmup_s: float, notes: Conso
         f"measured from {duration_from_seconds(warmup_s)} after the first submission to "
         f"{duration_from_seconds(template.drain_s)} before the last"
     )
-    for line in (*lines, *strangers_of(template.tenants, found.gangs)):
-        notes.print(line, markup=False, highlight=False, soft_wrap=True)
+    return (*lines, *strangers_of(template.tenants, found.gangs))
 
 
 def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures: bool) -> None:
@@ -327,7 +330,8 @@ def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures
         if study.out is not None:
             _write(study, study.out, outcomes)
     finally:  # neither a full disk nor a reader of stdout who left takes both
-        show(results, study.head, result_console(), all_measures=all_measures)
+        left_out = study.words.left_out
+        show(results, study.head, result_console(), all_measures=all_measures, left_out=left_out)
     if study.out is not None:
         notes.print(f"Written to {study.out}: {_written(study.out, outcomes)}", highlight=False, soft_wrap=True)
 
@@ -341,7 +345,8 @@ def _write(study: Study, out: Path, outcomes: Sequence[RunOutcome]) -> None:
     for order in study.orders:  # the first seed of each policy that was asked for as it is
         if order.records is not None and not order.without:
             records.setdefault(order.policy, order.records)
-    write_report(results, study.head, plots, out / "report.html", records=_shown(records))
+    page = report_page(results, study.head, plots, records=_shown(records), words=study.words)
+    write_whole(out / "report.html", page.encode())
 
 
 def _shown(records: Mapping[str, Path]) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from rich.text import Text
 from coda_sim.durations import duration_from_seconds
 from coda_sim.results.measure_names import MEASURE_BY_KEY, SECTIONS, Measure, Unit
 from coda_sim.results.summary import Interval, RunResult, grouped, intervals_of
+from coda_sim.traces import Selection
 from coda_sim.workload.model_profiles import RECORDED
 
 OVERVIEW: Final = {
@@ -87,11 +88,13 @@ def refused_jobs(comparison: Comparison) -> Iterator[str]:
         yield f"Refused{under}: {jobs} here and that no measure of waits or completion times counts ({REFUSED})."
 
 
-def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *, all_measures: bool) -> None:
-    """Print the comparison: the overview or, where asked for, all measures."""
+def show(
+    results: Sequence[RunResult], head: dict[str, Any], console: Console, *, all_measures: bool, left_out: str = ""
+) -> None:
+    """Print the comparison: the overview or, where asked for, all measures. `left_out` as in `title_of`."""
     comparison = comparison_of(results)
     seeds = sorted({result.seed for result in results})
-    console.print(Text(title_of(head), style="bold"))
+    console.print(Text(title_of(head, left_out), style="bold"))
     console.print(Text(_caption(seeds)))
     for sentence in assumed_speeds(results, head):
         console.print(Text(sentence))
@@ -118,14 +121,19 @@ def show(results: Sequence[RunResult], head: dict[str, Any], console: Console, *
     )
 
 
-def title_of(head: dict[str, Any]) -> str:
-    """Workload, its rule, the cluster, where speeds come from, and who pays for stops."""
+def title_of(head: dict[str, Any], left_out: str = "") -> str:
+    """Workload, its rule, the cluster, where speeds come from, and who pays for stops.
+
+    `left_out`: what the file has besides and no run had, in words; empty: nothing."""
     workload = head["workload"]
     some = "" if head["resumable"] == 1 else f", {head['resumable']:.0%} of GPU jobs resume"
     if every_s := head.get("save_every_s"):
         some += f", saved every {duration_from_seconds(every_s)}"
     speeds = "run times as recorded" if (name := workload["profiles"]) == RECORDED else f"speeds assumed ({name})"
-    return f"{workload['name']} ({workload['rule']}) on {head['cluster']}, {speeds}, costs {head['costs']}{some}"
+    rule = workload["rule"]
+    if left_out:
+        rule = f"{left_out}; {'all others as they are' if rule == Selection().rule() else rule}"
+    return f"{workload['name']} ({rule}) on {head['cluster']}, {speeds}, costs {head['costs']}{some}"
 
 
 def assumed_speeds(results: Sequence[RunResult], head: dict[str, Any]) -> Iterator[str]:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from coda.wording import counted
 from coda_cli.simulate.comparison import assumed_speeds, comparison_of, refused_jobs, title_of
@@ -51,15 +50,22 @@ _COLOURS = {"#ffffff": "paper", "#000000": "ink", "#b0b0b0": "line"}  # of matpl
 _IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
-def write_report(
+class WorkloadWords(NamedTuple):
+    """What is said about a workload: what was left out of it (as in `title_of`), and its account line by line."""
+
+    left_out: str = ""
+    account: tuple[str, ...] = ()
+
+
+def report_page(
     results: Sequence[RunResult],
     head: dict[str, Any],
     plots: Sequence[Path],
-    path: Path,
     *,
-    records: Mapping[str, Path] = MappingProxyType({}),
-) -> None:
-    """Write the report. `plots` are drawn in the order given; `records`: of the runs whose timelines are drawn."""
+    records: Mapping[str, Path],
+    words: WorkloadWords,
+) -> str:
+    """Return the report. `plots` are drawn in the order given; `records`: of the runs whose timelines are drawn."""
     comparison = comparison_of(results)
     rows = [_row("th", "measure", "key in summary.json", comparison.titles)]
     for section, measures in SECTIONS:
@@ -68,16 +74,16 @@ def write_report(
     shown = "\n".join(f'<div class="plot">{_inlined(plot, number)}</div>' for number, plot in enumerate(plots))
     sentences = (*assumed_speeds(results, head), *verdict(comparison), *refused_jobs(comparison))
     said = "\n".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    path.write_text(
+    title = escape(title_of(head, words.left_out))
+    account = "".join(f"<li>{escape(line)}</li>\n" for line in words.account)
+    return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title_of(head))}</title>\n"
-        f"<style>{_STYLE}</style>\n<h1>{escape(title_of(head))}</h1>\n"
-        f'<div class="said">{said}</div>\n{_facts(results, head)}\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n<h1>{title}</h1>\n"
+        f'<div class="said">{said}</div>\n{_facts(results, head)}\n<ul>\n{account}</ul>\n'
         f"<h2>All measures</h2>\n<p>Point at a name to read what it means.</p>\n"
         f'<div class="wide"><table>\n{chr(10).join(rows)}\n</table></div>\n'
-        f'{_timelines(records)}<h2>Plots</h2>\n<div class="plots">\n{shown}\n</div>\n{_glossary()}\n</html>\n',
-        encoding="utf-8",
+        f'{_timelines(records)}<h2>Plots</h2>\n<div class="plots">\n{shown}\n</div>\n{_glossary()}\n</html>\n'
     )
 
 

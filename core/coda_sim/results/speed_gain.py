@@ -1,4 +1,4 @@
-"""How much faster GPU jobs ran than their source recorded: what a comparison owes to the speed curves of its profiles."""
+"""How much faster GPU jobs ran than their source recorded: what a comparison owes to its speed curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpeedGain(NamedTuple):
 
 
 def speed_gain_of(entries: Sequence[JobEntry]) -> SpeedGain | None:
-    """Return the gain of the GPU jobs that ended, by the pieces whose work counted; None if there is none. O(pieces)."""
+    """Return the gain of the GPU jobs that ended, over their pieces that counted; None if there is none. O(pieces)."""
     held, done, most = [], [], -1.0
     for entry in entries:
         if entry.end_s is None or not entry.gang.gpus:

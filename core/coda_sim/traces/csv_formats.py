@@ -41,11 +41,15 @@ class RowReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFormat:
-    """A CSV format. `reading_from_fields` raises Bad; `has_dates`: its `submit_s` count from 1970."""
+    """A CSV format. `reading_from_fields` raises Bad; `has_dates`: its `submit_s` count from 1970.
+
+    gpu_s_from_fields: the GPU-seconds of a row that may be bad; raises Bad where it does not say them
+    """
 
     format: Format
     columns: tuple[str, ...]
     reading_from_fields: Callable[[int, Fields], RowReading]
+    gpu_s_from_fields: Callable[[Fields], float]
     has_dates: bool = False
 
 
@@ -71,18 +75,28 @@ def _common(line: int, fields: Fields) -> RowReading:
     return RowReading(row=row)
 
 
+def _common_gpu_s(fields: Fields) -> float:
+    return whole(fields, "gpus", 0, MAX_GPUS) * amount(fields, "duration_s", 0, MAX_S)
+
+
 _STATUS_BY_HELIOS_STATE: Final[Mapping[str, RecordedStatus]] = {
     "COMPLETED": RecordedStatus.PASSED,
     "CANCELLED": RecordedStatus.KILLED,
     "FAILED": RecordedStatus.FAILED,
     "NODE_FAIL": RecordedStatus.FAILED,  # as the source's own analysis counts it
     "TIMEOUT": RecordedStatus.TIMEOUT,
+    "OUT_OF_MEMORY": RecordedStatus.FAILED,  # this and the rest: Slurm's states that Helios' own logs lack
+    "BOOT_FAIL": RecordedStatus.FAILED,
+    "PREEMPTED": RecordedStatus.KILLED,
+    "DEADLINE": RecordedStatus.TIMEOUT,
 }
 _UNFINISHED = ("RUNNING", "SUSPENDED", "PENDING")  # the log ends before the job does
 
 
 def _helios(line: int, fields: Fields) -> RowReading:
     state = text(fields, "state")
+    if state.startswith("CANCELLED by "):  # Slurm names the user id
+        state = "CANCELLED"
     if state in _UNFINISHED:
         raise Bad(f"state is {state!r}: the log ends before the job does", is_benign=True)
     if state not in _STATUS_BY_HELIOS_STATE:
@@ -104,6 +118,10 @@ def _helios(line: int, fields: Fields) -> RowReading:
         kind=JobKind.GPU if gpus else JobKind.CPU,
     )
     return RowReading(row=row, amendment=amendment)
+
+
+def _helios_gpu_s(fields: Fields) -> float:
+    return whole(fields, "gpu_num", 0, MAX_GPUS) * amount(fields, "duration", 0, MAX_S)
 
 
 _STATUS_BY_POD_PHASE: Final[Mapping[str, RecordedStatus]] = {
@@ -142,6 +160,11 @@ def _openb(line: int, fields: Fields) -> RowReading:
     return RowReading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
 
 
+def _openb_gpu_s(fields: Fields) -> float:
+    ran_s = amount(fields, "deletion_time", 0, MAX_S) - amount(fields, "scheduled_time", 0, MAX_S)
+    return whole(fields, "num_gpu", 0, MAX_GPUS) * max(0.0, ran_s)
+
+
 def _share_of_a_gpu(fields: Fields, gpus: int) -> str:
     milli = whole(fields, "gpu_milli", 0, MILLI)
     return f"gpu_milli is {milli}: a share of one GPU, counted as a whole one" if gpus and milli < MILLI else ""
@@ -153,11 +176,12 @@ def at_least_a_second(duration_s: float) -> tuple[float, str]:
 
 
 CSV_FORMATS: Final = (
-    CsvFormat(format=Format.COMMON, columns=COLUMNS, reading_from_fields=_common),
+    CsvFormat(format=Format.COMMON, columns=COLUMNS, reading_from_fields=_common, gpu_s_from_fields=_common_gpu_s),
     CsvFormat(
         format=Format.HELIOS,
         columns=("job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "duration"),
         reading_from_fields=_helios,
+        gpu_s_from_fields=_helios_gpu_s,
         has_dates=True,
     ),
     CsvFormat(
@@ -175,6 +199,7 @@ CSV_FORMATS: Final = (
             "scheduled_time",
         ),
         reading_from_fields=_openb,
+        gpu_s_from_fields=_openb_gpu_s,
     ),
 )
 """If a header fits two formats equally well, the first one counts."""

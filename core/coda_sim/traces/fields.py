@@ -26,11 +26,15 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class Bad(Exception):
-    """What is wrong with a row: the sentence after FILE:LINE. `is_benign` as in `BadRow`."""
+    """What is wrong with a row: the sentence after FILE:LINE. `is_benign` as in `BadRow`.
+
+    gpu_s: GPU-seconds of the row, 0 if it does not say them
+    """
 
     def __init__(self, sentence: str, *, is_benign: bool = False) -> None:
         super().__init__(sentence)
         self.is_benign = is_benign
+        self.gpu_s = 0.0
 
 
 def text(fields: Fields, column: str) -> str:

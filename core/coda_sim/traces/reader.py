@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from coda.errors import InvalidInput
 from coda_sim.traces.csv_formats import CSV_FORMATS, CsvFormat, RowReading
@@ -41,7 +42,8 @@ def read_trace(path: Path, *, on_error: OnError) -> Trace:
             columns = csv_columns(path, first, csv_format.columns, number=number)
             lines = csv_records(columns, numbered_lines(path, text, first=number + 1))
             readings = _csv_readings(csv_format, lines)
-        rows, bad, amended = _sorted_out(path, readings)
+        rows, found_bad, amended, bad_gpu_s = _sorted_out(path, readings)
+    bad = tuple(found_bad)
     wrong = tuple(row for row in bad if not row.is_benign)
     if wrong and on_error is OnError.REFUSE:
         raise BadRows(str(path), wrong)
@@ -57,7 +59,8 @@ def read_trace(path: Path, *, on_error: OnError) -> Trace:
         bad=bad,
         was_sorted=was_sorted,
         format=format_,
-        amended=amended,
+        amended=tuple(amended),
+        bad_gpu_s=bad_gpu_s,
         began=datetime.fromtimestamp(began_s, UTC).date().isoformat() if has_dates else "",
     )
 
@@ -77,21 +80,39 @@ def _csv_readings(csv_format: CsvFormat, lines: Iterator[tuple[int, Fields | Bad
         try:
             yield line, csv_format.reading_from_fields(line, fields)
         except Bad as problem:
+            problem.gpu_s = _gpu_s(csv_format, fields)
             yield line, problem
 
 
-def _sorted_out(path: Path, readings: _Readings) -> tuple[list[Row], tuple[BadRow, ...], tuple[Amendment, ...]]:
+def _gpu_s(csv_format: CsvFormat, fields: Fields) -> float:
+    try:
+        return csv_format.gpu_s_from_fields(fields)
+    except Bad:
+        return 0.0
+
+
+class _Sorted(NamedTuple):
+    rows: list[Row]
+    bad: list[BadRow]
+    amended: list[Amendment]
+    bad_gpu_s: float
+
+
+def _sorted_out(path: Path, readings: _Readings) -> _Sorted:
     """Rows, lines left out, lines amended. The first use of a job id counts; later ones are bad."""
     rows: list[Row] = []
     bad: list[BadRow] = []
     amended: list[Amendment] = []
+    bad_gpu_s = 0.0
     line_by_id: dict[str, int] = {}
     for line, reading in readings:
         if isinstance(reading, RowReading) and reading.row.job_id in line_by_id:
-            job_id = reading.row.job_id
-            reading = Bad(f"job_id {job_id!r} was used before, in line {line_by_id[job_id]}")
+            row = reading.row
+            reading = Bad(f"job_id {row.job_id!r} was used before, in line {line_by_id[row.job_id]}")
+            reading.gpu_s = row.gpus * row.duration_s
         if isinstance(reading, Bad):
             bad.append(BadRow(line=line, sentence=str(reading), is_benign=reading.is_benign))
+            bad_gpu_s += reading.gpu_s
             if len(bad) > MAX_BAD:
                 one = f"{path}:{bad[0].line}: {bad[0].sentence}"
                 raise InvalidInput(f"{path}: more than {MAX_BAD} bad rows, this is no trace; the first is {one}")
@@ -100,4 +121,4 @@ def _sorted_out(path: Path, readings: _Readings) -> tuple[list[Row], tuple[BadRo
         rows.append(reading.row)
         if reading.amendment:
             amended.append(Amendment(line=line, sentence=reading.amendment))
-    return rows, tuple(bad), tuple(amended)
+    return _Sorted(rows, bad, amended, bad_gpu_s)

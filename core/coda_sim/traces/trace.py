@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from coda.errors import InvalidInput
+from coda.wording import counted
 
 COLUMNS = (
     "job_id",
@@ -24,6 +26,8 @@ COLUMNS = (
 """The common schema: a CSV file with this header, plain or gzip, amounts of the whole job, empty = unknown."""
 
 NAMED = 20  # bad rows that a refusal names one by one
+REASONS = 8  # that an account names; few traces have more
+_VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d+(?:\.\d+)?")  # what differs between lines with one reason
 
 
 class OnError(Enum):
@@ -102,6 +106,7 @@ class Trace:
     amended: every line that became a row only with a change
     was_sorted: the file had the rows in this order
     began: the date of second 0, as `2017-10-01`; empty if the source has no dates
+    bad_gpu_s: GPU-seconds of the lines left out, as far as these say them
     """
 
     path: str
@@ -111,13 +116,44 @@ class Trace:
     format: Format = Format.COMMON
     amended: tuple[Amendment, ...] = ()
     began: str = ""
+    bad_gpu_s: float = 0.0
 
     def account(self) -> str:
-        """Say which format was read, and how many lines were left out or changed, with the first of each."""
+        """Say which format was read, and how many lines were left out or changed and why, each reason with its first.
+
+        What is wrong with a line comes before what is only of no use."""
         since = f" from {self.began} on" if self.began else ""
-        out: tuple[tuple[str, Sequence[BadRow | Amendment]], ...] = (("left out", self.bad), ("changed", self.amended))
-        counts = [f"{len(lines)} {what}, as line {lines[0].line}: {lines[0].sentence}" for what, lines in out if lines]
-        return "; ".join([f"{self.path}: read as {self.format.value}: {len(self.rows)} rows{since}", *counts])
+        said = [f"{self.path}: read as {self.format.value}: {len(self.rows)} rows{since}"]
+        by_reason = [*_counts("left out", self.bad)], [*_counts("changed", self.amended)]
+        said += [*by_reason[0], *by_reason[1]]
+        if share := self.bad_share():
+            said.append(f"what was left out has {share} of the GPU-hours that the rows name")
+        return ("; " if all(len(counts) < 2 for counts in by_reason) else "\n  ").join(said)
+
+    def bad_share(self) -> str:
+        """Return the part of all GPU-hours that was left out, as `99.8 %`; empty if no line left out says any."""
+        kept_s = sum(row.gpus * row.duration_s for row in self.rows)
+        return f"{100 * self.bad_gpu_s / (self.bad_gpu_s + kept_s):.1f} %" if self.bad_gpu_s else ""
+
+    def left_out(self) -> str:
+        """Return how much was left out, for the title of a result; empty if nothing was."""
+        if not self.bad:
+            return ""
+        share = self.bad_share()
+        return f"{counted(len(self.bad), 'line')} left out{f', {share} of the GPU-hours' if share else ''}"
+
+
+def _counts(what: str, lines: Sequence[BadRow | Amendment]) -> Iterator[str]:
+    """Yield a part of the account for each reason, with its first line: what is harmful first, then the most lines."""
+    lines_by_reason: dict[tuple[bool, str], list[BadRow | Amendment]] = {}
+    for line in lines:
+        is_benign = isinstance(line, BadRow) and line.is_benign
+        lines_by_reason.setdefault((is_benign, _VALUE.sub("", line.sentence)), []).append(line)
+    ordered = sorted(lines_by_reason.items(), key=lambda item: (item[0][0], -len(item[1]), item[1][0].line))
+    for _, alike in ordered[:REASONS]:
+        yield f"{len(alike)} {what}, as line {alike[0].line}: {alike[0].sentence}"
+    if rest := ordered[REASONS:]:
+        yield f"{sum(len(alike) for _, alike in rest)} {what} for {len(rest)} more reasons"
 
 
 class BadRows(InvalidInput):

@@ -130,6 +130,18 @@ def test_every_row_is_accounted_for(tmp_path: Path) -> None:
     assert f"refused: {trace}:9: a7 asks 64 GPUs" in result.stderr
 
 
+def test_what_was_left_out_is_in_the_title_and_its_reasons_in_the_report(tmp_path: Path) -> None:
+    bad = ("b1,u,v,9,60,-1,1,,1,passed,gpu", "b2,u,v,9,900,2,1,,1,COMPLETED,gpu")
+    options = ("--trace", trace_file(tmp_path, GOOD[0], *bad), "--cluster", "2x2x8", "--out", tmp_path / "out")
+    result = coda_simulate(*options)
+    assert "(2 lines left out, 20.0 % of the GPU-hours; all others as they are)" in " ".join(result.stdout.split())
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "(2 lines left out, 20.0 % of the GPU-hours; all others as they are)" in report.split("</h1>")[0]
+    for reason in ("gpus is &#x27;-1&#x27;", "status is &#x27;COMPLETED&#x27;"):
+        assert reason in report
+    assert "left out, as line 4: status is 'COMPLETED'" in result.stderr
+
+
 def test_jobs_that_the_policy_never_runs_are_told(tmp_path: Path) -> None:
     # All 16 cores belong to the node's GPUs: whoever may not borrow never runs there.
     trace = trace_file(tmp_path, "c1,u1,v,0,60,0,4,,1,passed,cpu", "g1,u1,v,0,60,1,4,,1,passed,gpu")

@@ -44,7 +44,8 @@ def test_an_openb_pod_runs_from_its_scheduling_to_its_deletion(tmp_path: Path) -
             csv_line(HELIOS_JOB, HELIOS, state="done"),
             BadRow(
                 line=2,
-                sentence="state is 'done', must be one of COMPLETED, CANCELLED, FAILED, NODE_FAIL, TIMEOUT",
+                sentence="state is 'done', must be one of COMPLETED, CANCELLED, FAILED, NODE_FAIL, TIMEOUT, "
+                "OUT_OF_MEMORY, BOOT_FAIL, PREEMPTED, DEADLINE",
             ),
         ),
         (
@@ -129,6 +130,38 @@ def test_the_account_says_what_was_read_and_what_became_of_the_lines(tmp_path: P
     )
     dated = read(tmp_path, json.dumps([PHILLY_JOB]))
     assert dated.account().endswith("read as Philly's cluster_job_log (JSON): 1 rows from 2017-10-07 on")
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("CANCELLED by 1234", RecordedStatus.KILLED),
+        ("PREEMPTED", RecordedStatus.KILLED),
+        ("OUT_OF_MEMORY", RecordedStatus.FAILED),
+        ("NODE_FAIL", RecordedStatus.FAILED),
+        ("BOOT_FAIL", RecordedStatus.FAILED),
+        ("DEADLINE", RecordedStatus.TIMEOUT),
+    ],
+)
+def test_every_end_that_slurm_writes_is_an_end(tmp_path: Path, state: str, status: RecordedStatus) -> None:
+    (row,) = read(tmp_path, f"{HELIOS}\n{csv_line(HELIOS_JOB, HELIOS, state=state)}\n").rows
+    assert row.status is status
+
+
+def test_each_reason_is_counted_and_harmful_ones_come_first(tmp_path: Path) -> None:
+    changes = [{"state": "RUNNING"}, {"state": "lost"}, {"duration": "-1"}, {"state": "RUNNING"}, {"state": "gone"}]
+    bad = [csv_line(HELIOS_JOB, HELIOS, job_id=f"b{number}", **change) for number, change in enumerate(changes)]
+    trace = read(tmp_path, "\n".join([HELIOS, *bad, HELIOS_JOB, ""]))
+    assert [line.strip() for line in trace.account().splitlines()] == [
+        f"{tmp_path / 'log'}: read as Helios' cluster_log.csv: 1 rows from 2020-06-09 on",
+        "2 left out, as line 3: state is 'lost', must be one of COMPLETED, CANCELLED, FAILED, NODE_FAIL, TIMEOUT, "
+        "OUT_OF_MEMORY, BOOT_FAIL, PREEMPTED, DEADLINE",
+        "1 left out, as line 4: duration is '-1', must be a number from 0 to 3.2e+09",
+        "2 left out, as line 2: state is 'RUNNING': the log ends before the job does",
+        "what was left out has 80.0 % of the GPU-hours that the rows name",
+    ]
+    assert trace.left_out() == "5 lines left out, 80.0 % of the GPU-hours"
+    assert read(tmp_path, f"{HELIOS}\n{HELIOS_JOB}\n").left_out() == ""
 
 
 def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
