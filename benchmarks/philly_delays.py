@@ -158,13 +158,13 @@ def _causes(found: HistoryReport) -> str:
 
 
 def _late(found: HistoryReport) -> float:
-    return sum(row.long_wait_share * row.jobs for row in found.sizes) / found.jobs
+    return sum((row.long_wait_share or 0) * row.jobs for row in found.sizes) / found.jobs
 
 
 def _sizes(what: str, sample: int, rows: Iterable[SizeRow]) -> list[str]:
     return [
         f"| {what} | {sample} | {row.size} | {row.jobs:,} | {row.run_p50_s:,.0f} | {row.run_p90_s:,.0f} "
-        f"| {row.wait_p50_s:,.0f} | {row.wait_p90_s:,.0f} | {row.long_wait_share:.1%} |"
+        f"| {row.wait_p50_s or 0:,.0f} | {row.wait_p90_s or 0:,.0f} | {row.long_wait_share or 0:.1%} |"
         for row in rows
     ]
 

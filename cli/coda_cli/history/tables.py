@@ -42,6 +42,7 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
     tables = (
         WordTable(
             title="Sizes: run times and waits",
+            note=_WAITS_NOTE if any(row.wait_p50_s is None for row in report.sizes) else "",
             columns=("size", "jobs", "run p50", "run p90", "wait p50", "wait p90", "waited 10 min", "GPU-hours"),
             rows=tuple(_size(row) for row in report.sizes),
         ),
@@ -149,8 +150,9 @@ def _section(table: WordTable) -> str:
 
 
 def _size(row: SizeRow) -> tuple[str, ...]:
-    times = (row.run_p50_s, row.run_p90_s, row.wait_p50_s, row.wait_p90_s)
-    return (row.size, f"{row.jobs:,}", *map(_time, times), _percent(row.long_wait_share), _hours(row.gpu_s))
+    runs, waits = (row.run_p50_s, row.run_p90_s), (row.wait_p50_s, row.wait_p90_s)
+    times = (*map(_time, runs), *map(_wait, waits))
+    return (row.size, f"{row.jobs:,}", *times, _use(row.long_wait_share), _hours(row.gpu_s))
 
 
 def _ending(row: EndingRow) -> tuple[str, ...]:
@@ -186,7 +188,7 @@ def _trial(row: TrialRow) -> tuple[str, ...]:
 
 
 def _owner(row: OwnerRow) -> tuple[str, ...]:
-    times = (_time(row.wait_p50_s), _time(row.wait_p90_s))
+    times = (_wait(row.wait_p50_s), _wait(row.wait_p90_s))
     return (row.owner, f"{row.jobs:,}", *times, _hours(row.gpu_s), _hours(row.lost_gpu_s), _use(row.use))
 
 
@@ -204,6 +206,10 @@ def _time(seconds: float) -> str:
     return duration_from_seconds(seconds)
 
 
+def _wait(seconds: float | None) -> str:
+    return "-" if seconds is None else _time(seconds)
+
+
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.1f}"
 
@@ -216,6 +222,7 @@ def _use(share: float | None) -> str:
     return "-" if share is None else _percent(share)
 
 
+_WAITS_NOTE = "-: imported jobs, of which nobody recorded how long they waited."
 _MOST_NAME = 18  # characters of a name that are not wrapped in a terminal
 
 _CAUSE_WORDS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -12,8 +10,12 @@ from typing import Final
 from coda.errors import InvalidInput
 from coda.history import Ending, FinishedJob
 from coda.history.delay_causes import DelayCause
+from coda.history.record import WAIT_NOT_RECORDED
 from coda.history.report import NOT_RECORDED
+from coda_sim.durations import MAX_S
 from coda_sim.traces import JobKind, RecordedStatus, Row
+from coda_sim.traces.fields import Bad, amount, text
+from coda_sim.traces.text_lines import csv_columns, csv_records, numbered_lines, opened
 
 NAMESPACE: Final = "imported"
 
@@ -27,13 +29,14 @@ _ENDINGS: Final[Mapping[RecordedStatus, tuple[Ending, str]]] = {
 
 
 def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mapping[str, float]) -> Iterator[FinishedJob]:
-    """Yield the record of each GPU job of a trace whose second 0 is `begins_s`; `waits_s`: by job id, 0 if not known.
+    """Yield the record of each GPU job of a trace whose second 0 is `begins_s`; `waits_s`: by job id, else the row's.
 
     `source` names the trace: the same rows of the same source are the same records."""
     for row in rows:
         if row.kind is not JobKind.GPU:
             continue
-        wait_s = waits_s.get(row.job_id, 0.0)
+        known_s = wait_of(row, waits_s)
+        wait_s = known_s or 0.0
         queued_s = begins_s + row.submit_s
         replicas = row.nodes_requested if row.nodes_requested and row.gpus % row.nodes_requested == 0 else 1
         ending, reason = _ENDINGS[row.status]
@@ -56,7 +59,7 @@ def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mappin
             queued_s=queued_s,
             started_s=queued_s + wait_s,
             ended_s=queued_s + wait_s + row.duration_s,
-            waits=((DelayCause.UNSEEN.value, wait_s),) if wait_s > 0 else (),
+            waits=_waits(known_s),
             held_s=row.duration_s,
             run_s=row.duration_s,
             idle_gpu_s=None,
@@ -64,16 +67,29 @@ def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mappin
         )
 
 
+def wait_of(row: Row, waits_s: Mapping[str, float]) -> float | None:
+    """Return the wait of a job in seconds: by `waits_s`, else as the trace says; None if neither says it."""
+    return waits_s.get(row.job_id, row.wait_s)
+
+
+def _waits(known_s: float | None) -> tuple[tuple[str, float], ...]:
+    if known_s is None:
+        return ((WAIT_NOT_RECORDED, 0.0),)
+    return ((DelayCause.UNSEEN.value, known_s),) if known_s > 0 else ()
+
+
 def waits_from_file(path: Path) -> dict[str, float]:
-    """Read a CSV file, plain or gzip, with `job_id` and `observed_wait_s`. Raises InvalidInput."""
+    """Read a CSV file, plain or gzip, with `job_id` and `observed_wait_s`; below 0 is 0. Raises InvalidInput."""
     found: dict[str, float] = {}
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as text:
-            for number, row in enumerate(csv.DictReader(text), 2):
-                try:
-                    found[row["job_id"]] = max(0.0, float(row["observed_wait_s"]))
-                except (KeyError, TypeError, ValueError):
-                    raise InvalidInput(f"{path}:{number}: it needs job_id and observed_wait_s, a number") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path}: it cannot be read: {error}") from error
+    with opened(path) as lines_of:
+        lines = numbered_lines(path, lines_of)
+        columns = csv_columns(path, next(lines, (0, ""))[1], ("job_id", "observed_wait_s"))
+        for line, fields in csv_records(columns, lines):
+            try:
+                if isinstance(fields, Bad):
+                    raise fields
+                found[text(fields, "job_id")] = max(0.0, amount(fields, "observed_wait_s", -MAX_S, MAX_S))
+            except Bad as problem:
+                needs = "it needs job_id and observed_wait_s, a number of seconds"
+                raise InvalidInput(f"{path}:{line}: {needs}: {problem}") from None
     return found

@@ -18,6 +18,10 @@ class Ending(Enum):
     DELETED = "Deleted"  # its user deleted it before it had ended
 
 
+WAIT_NOT_RECORDED: Final = "NotRecorded"
+"""The only cause, of 0 seconds, of an imported job whose source does not say how long it waited."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedJob:
     """One finished job. `uid` and `attempt` tell two records apart. Times are seconds since 1970, 0 for never.
@@ -75,6 +79,11 @@ class FinishedJob:
     def wait_s(self) -> float:
         """Seconds that it waited, of all causes."""
         return sum(seconds for _, seconds in self.waits)
+
+    @property
+    def wait_is_known(self) -> bool:
+        """False for an imported job whose source does not say it."""
+        return all(cause != WAIT_NOT_RECORDED for cause, _ in self.waits)
 
 
 RECORDED_REASON_CHARACTERS: Final = 128

@@ -46,9 +46,9 @@ class SizeRow:
     jobs: int
     run_p50_s: float
     run_p90_s: float
-    wait_p50_s: float
-    wait_p90_s: float
-    long_wait_share: float  # that waited ten minutes or more
+    wait_p50_s: float | None  # of jobs whose wait is known; None: of none it is
+    wait_p90_s: float | None
+    long_wait_share: float | None  # of these, that waited ten minutes or more
     gpu_s: float  # held
 
 
@@ -119,8 +119,8 @@ class OwnerRow:
 
     owner: str
     jobs: int
-    wait_p50_s: float
-    wait_p90_s: float
+    wait_p50_s: float | None  # of jobs whose wait is known; None: of none it is
+    wait_p90_s: float | None
     gpu_s: float
     lost_gpu_s: float  # of these, work that stops for other jobs threw away
     use: float | None
@@ -175,8 +175,13 @@ class _Group:
             self.measured_gpu_s += job.held_gpu_s
             self.busy_gpu_s += job.held_gpu_s - job.idle_gpu_s
         self.runs_s.append(job.run_s)
-        self.waits_s.append(job.wait_s)
+        if job.wait_is_known:
+            self.waits_s.append(job.wait_s)
         self.owners.add(job.owner)
+
+    def wait_s(self, share: float) -> float | None:
+        """A percentile of the waits; None if the group has jobs and no wait is known."""
+        return percentile(self.waits_s, share) if self.waits_s or not self.jobs else None
 
     @property
     def use(self) -> float | None:
@@ -336,9 +341,9 @@ def _size_row(size: str, group: _Group) -> SizeRow:
         jobs=group.jobs,
         run_p50_s=percentile(group.runs_s, 0.5),
         run_p90_s=percentile(group.runs_s, 0.9),
-        wait_p50_s=percentile(group.waits_s, 0.5),
-        wait_p90_s=percentile(group.waits_s, 0.9),
-        long_wait_share=_share(long_waits, group.jobs),
+        wait_p50_s=group.wait_s(0.5),
+        wait_p90_s=group.wait_s(0.9),
+        long_wait_share=_share(long_waits, len(group.waits_s)) if group.waits_s or not group.jobs else None,
         gpu_s=group.gpu_s,
     )
 
@@ -381,8 +386,8 @@ def _owner_row(owner: str, group: _Group) -> OwnerRow:
     return OwnerRow(
         owner=owner,
         jobs=group.jobs,
-        wait_p50_s=percentile(group.waits_s, 0.5),
-        wait_p90_s=percentile(group.waits_s, 0.9),
+        wait_p50_s=group.wait_s(0.5),
+        wait_p90_s=group.wait_s(0.9),
         gpu_s=group.gpu_s,
         lost_gpu_s=group.lost_gpu_s,
         use=group.use,

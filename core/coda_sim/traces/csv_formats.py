@@ -25,7 +25,7 @@ from coda_sim.traces.fields import (
     text,
     whole,
 )
-from coda_sim.traces.trace import COLUMNS, Format, JobKind, RecordedStatus, Row
+from coda_sim.traces.trace import COLUMNS, WAIT, Format, JobKind, RecordedStatus, Row
 
 MIB_PER_GIB = 1024
 MILLI = 1000
@@ -71,6 +71,7 @@ def _common(line: int, fields: Fields) -> RowReading:
         nodes_requested=whole(fields, "nodes_requested", 1, MAX_NODES) if text(fields, "nodes_requested") else None,
         status=one_of(fields, "status", RecordedStatus) if text(fields, "status") else RecordedStatus.OTHER,
         kind=kind,
+        wait_s=_wait_s(lambda: amount(fields, WAIT, 0, MAX_S)) if WAIT in fields else None,
     )
     return RowReading(row=row)
 
@@ -116,8 +117,16 @@ def _helios(line: int, fields: Fields) -> RowReading:
         nodes_requested=whole(fields, "node_num", 1, MAX_NODES),
         status=_STATUS_BY_HELIOS_STATE[state],
         kind=JobKind.GPU if gpus else JobKind.CPU,
+        wait_s=_wait_s(lambda: _helios_wait_s(fields)),
     )
     return RowReading(row=row, amendment=amendment)
+
+
+def _helios_wait_s(fields: Fields) -> float:
+    if fields.get("queue", "").strip():
+        return amount(fields, "queue", 0, MAX_S)
+    start = fields.get("start_time", "").strip()
+    return moment_s(start, "start_time") - moment_s(text(fields, "submit_time"), "submit_time")
 
 
 def _helios_gpu_s(fields: Fields) -> float:
@@ -156,6 +165,7 @@ def _openb(line: int, fields: Fields) -> RowReading:
         nodes_requested=1,  # a pod is on one node
         status=_STATUS_BY_POD_PHASE[phase],
         kind=JobKind.GPU if gpus else JobKind.CPU,
+        wait_s=_wait_s(lambda: scheduled_s - amount(fields, "creation_time", 0, MAX_S)),
     )
     return RowReading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
 
@@ -168,6 +178,15 @@ def _openb_gpu_s(fields: Fields) -> float:
 def _share_of_a_gpu(fields: Fields, gpus: int) -> str:
     milli = whole(fields, "gpu_milli", 0, MILLI)
     return f"gpu_milli is {milli}: a share of one GPU, counted as a whole one" if gpus and milli < MILLI else ""
+
+
+def _wait_s(read: Callable[[], float]) -> float | None:
+    """What `read` returns; None if the row does not say it, or says less than nothing: that is no reason to drop it."""
+    try:
+        seconds = read()
+    except Bad:
+        return None
+    return seconds if seconds >= 0 else None
 
 
 def at_least_a_second(duration_s: float) -> tuple[float, str]:

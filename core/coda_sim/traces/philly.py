@@ -47,12 +47,13 @@ def reading_from_job(line: int, value: object) -> RowReading:
     gpus = _gpus(attempts[0])
     run_s, amendment = _run_time(attempts)
     duration_s, raised = at_least_a_second(run_s)
+    submit_s = moment_s(fields["submitted_time"], "submitted_time")
     row = Row(
         line=line,
         job_id=name(fields, "jobid"),
         user=fields["user"],
         virtual_cluster=fields["vc"],
-        submit_s=moment_s(fields["submitted_time"], "submitted_time"),
+        submit_s=submit_s,
         duration_s=duration_s,
         gpus=gpus,
         cpus=None,
@@ -60,6 +61,7 @@ def reading_from_job(line: int, value: object) -> RowReading:
         nodes_requested=None,
         status=_STATUS[fields["status"]],
         kind=JobKind.GPU,
+        wait_s=_wait_s(attempts[0], submit_s),
     )
     return RowReading(row=row, amendment="; ".join(part for part in (amendment, raised) if part))
 
@@ -95,6 +97,15 @@ def _run_time(attempts: list[Mapping[str, object]]) -> tuple[float, str]:
     if total_s > MAX_S:
         raise Bad(f"the attempts last {total_s:g} s, must be at most {MAX_S:g}")
     return total_s, f"{', '.join(unknown)} without start_time or end_time not counted" if unknown else ""
+
+
+def _wait_s(first: Mapping[str, object], submit_s: float) -> float | None:
+    """From submission to the first attempt; None if its start is unknown or before the submission."""
+    try:
+        wait_s = moment_s(str(first.get("start_time")), "start_time") - submit_s
+    except Bad:
+        return None
+    return wait_s if wait_s >= 0 else None
 
 
 def _mapping(value: object, what: str) -> Mapping[str, object]:

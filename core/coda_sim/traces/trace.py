@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from coda.errors import InvalidInput
 from coda.wording import counted
@@ -24,6 +25,9 @@ COLUMNS = (
     "kind",
 )
 """The common schema: a CSV file with this header, plain or gzip, amounts of the whole job, empty = unknown."""
+
+WAIT: Final = "wait_s"
+"""A column that the common schema may have, too: seconds from submission to the first start."""
 
 NAMED = 20  # bad rows that a refusal names one by one
 REASONS = 8  # that an account names; few traces have more
@@ -79,6 +83,7 @@ class Row:
     nodes_requested: int | None
     status: RecordedStatus
     kind: JobKind
+    wait_s: float | None = None  # before its first start, as observed in the source; no simulation knows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,3 +135,69 @@ def test_a_report_is_written_whole_or_said_to_be_unwritable_before_the_store_is_
     assert run("report", "--history", store, "-o", form, "--out", out) == (0, "", "")
     assert out.read_text().split() == printed.split()
     assert list(folder.iterdir()) == [out]
+
+
+HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,duration,queue\n"
+OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+PHILLY = (
+    '[{"jobid": "a", "submitted_time": "2017-10-01 00:00:00", "status": "Pass", "vc": "v", "user": "u", "attempts": '
+    '[{"start_time": "2017-10-01 02:00:00", "end_time": "2017-10-01 03:00:00", "detail": [{"gpus": ["g0"]}]}]}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        (HELIOS + "1,u,v,8,32,1,COMPLETED,2024-05-01 00:00:00,,3600,7200\n", "2h"),
+        (HELIOS + "1,u,v,8,32,1,COMPLETED,2024-05-01 00:00:00,2024-05-01 02:00:00,3600,\n", "2h"),
+        (HELIOS + "1,u,v,8,32,1,COMPLETED,2024-05-01 00:00:00,,3600,0\n", "0s"),
+        (HELIOS + "1,u,v,8,32,1,COMPLETED,2024-05-01 00:00:00,,3600,\n", "-"),
+        (OPENB + "p0,4000,1024,1,1000,LS,Succeeded,0,9000,7200\n", "2h"),
+        (OPENB + "p0,4000,1024,1,1000,LS,Succeeded,7201,9000,7200\n", "-"),
+        (PHILLY, "2h"),
+        (PHILLY.replace("02:00:00", "00:00:00"), "0s"),
+        (HEADER + ROWS.splitlines()[0], "-"),
+        (HEADER.replace("kind", "kind,wait_s") + ROWS.splitlines()[0] + ",7200\n", "2h"),
+    ],
+)
+def test_the_waits_of_a_trace_are_kept_and_what_nobody_recorded_is_no_wait_of_0(
+    tmp_path: Path, text: str, wait: str
+) -> None:
+    (tmp_path / "log").write_text(text)
+    code, _, said = run("history", "import", tmp_path / "log", "--history", tmp_path / "h.sqlite")
+    assert (code, f"{0 if wait == '-' else 1} of 1 job have a wait" in said) == (0, True)
+    told = run("report", "--history", tmp_path / "h.sqlite", "-o", "json")[1]
+    seconds = {"2h": 7200.0, "0s": 0.0, "-": None}[wait]
+    assert [row["wait_p50_s"] for row in orjson.loads(told)["sizes"] if row["jobs"]] == [seconds]
+    owners = run("report", "--history", tmp_path / "h.sqlite")[1].split("Owners")[1]
+    assert owners.splitlines()[2].split()[2:4] == [wait, wait]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("x0,100", "none of its job ids is a GPU job of the trace"),
+        ("d,100", "none of its job ids is a GPU job of the trace"),
+        ("a,inf", "waits.csv:2: it needs job_id and observed_wait_s, a number of seconds: observed_wait_s is 'inf'"),
+        (
+            "a,1e300",
+            "waits.csv:2: it needs job_id and observed_wait_s, a number of seconds: observed_wait_s is '1e300'",
+        ),
+        ("a,nan", "waits.csv:2: it needs job_id and observed_wait_s, a number of seconds: observed_wait_s is 'nan'"),
+    ],
+)
+def test_waits_that_cannot_be_used_are_refused_before_a_store_is_made(tmp_path: Path, line: str, sentence: str) -> None:
+    (tmp_path / "trace.csv").write_text(HEADER + ROWS)
+    (tmp_path / "waits.csv").write_text(f"job_id,observed_wait_s\n{line}\n")
+    words = ("--waits", tmp_path / "waits.csv", "--history", tmp_path / "h.sqlite")
+    code, _, said = run("history", "import", tmp_path / "trace.csv", *words)
+    assert (code, sentence in said) == (2, True)
+    assert not (tmp_path / "h.sqlite").exists()
+
+
+def test_waits_may_begin_with_a_mark_of_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(HEADER + ROWS)
+    (tmp_path / "waits.csv").write_text("\ufeffjob_id,observed_wait_s\na,700\n")
+    words = ("--waits", tmp_path / "waits.csv", "--history", tmp_path / "h.sqlite")
+    code, _, said = run("history", "import", tmp_path / "trace.csv", *words)
+    assert (code, "1 of 3 jobs have a wait" in said) == (0, True)

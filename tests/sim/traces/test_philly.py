@@ -33,6 +33,7 @@ def test_a_philly_job_is_the_sum_of_its_attempts_on_the_gpus_of_the_first(tmp_pa
             nodes_requested=None,
             status=RecordedStatus.PASSED,
             kind=JobKind.GPU,
+            wait_s=30.0,
         ),
     )
     assert (trace.format, trace.began, trace.bad, trace.amended) == (Format.PHILLY, "2017-10-07", (), ())
