@@ -31,7 +31,7 @@ _ENDINGS: Final[Mapping[RecordedStatus, tuple[Ending, str]]] = {
 def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mapping[str, float]) -> Iterator[FinishedJob]:
     """Yield the record of each GPU job of a trace whose second 0 is `begins_s`; `waits_s`: by job id, else the row's.
 
-    `source` names the trace: the same rows of the same source are the same records."""
+    `source` names the trace: the same rows of the same source are the same records, another row is another one."""
     for row in rows:
         if row.kind is not JobKind.GPU:
             continue
@@ -41,7 +41,7 @@ def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mappin
         replicas = row.nodes_requested if row.nodes_requested and row.gpus % row.nodes_requested == 0 else 1
         ending, reason = _ENDINGS[row.status]
         yield FinishedJob(
-            uid=sha256(f"{source}/{row.job_id}/{row.line}".encode()).hexdigest()[:32],
+            uid=_uid(row, source),
             attempt=1,
             namespace=NAMESPACE,
             owner=row.user or row.virtual_cluster or NAMESPACE,
@@ -65,6 +65,12 @@ def records(rows: tuple[Row, ...], source: str, begins_s: float, waits_s: Mappin
             idle_gpu_s=None,
             failures=int(ending is Ending.FAILED),
         )
+
+
+def _uid(row: Row, source: str) -> str:
+    """Of the row's content, too: tools number the jobs of each export from 1, and name the file alike."""
+    said = (row.user, row.virtual_cluster, row.submit_s, row.duration_s, row.gpus, row.cpus, row.status.value)
+    return sha256(f"{source}/{row.job_id}/{row.line}/{said}".encode()).hexdigest()[:32]
 
 
 def wait_of(row: Row, waits_s: Mapping[str, float]) -> float | None:

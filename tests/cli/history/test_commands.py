@@ -44,6 +44,15 @@ def test_a_trace_is_loaded_once(store: Path) -> None:
     assert "0 new records stored" in run("history", "import", trace, "--history", store)[2]
 
 
+def test_a_later_export_of_the_same_name_is_another_trace(store: Path) -> None:
+    trace = store.parent / "trace.csv"
+    trace.write_text(HEADER + ROWS.replace("c,ann,lab,90,60", "c,ann,lab,90,70"))
+    assert "1 new record stored" in run("history", "import", trace, "--history", store)[2]
+    assert "0 new records stored" in run("history", "import", trace, "--history", store)[2]
+    trace.write_text(HEADER + "".join(f"{number},ann,lab,0,600,1,4,,1,passed,gpu\n" for number in "abc"))
+    assert "3 new records stored" in run("history", "import", trace, "--history", store)[2]
+
+
 def test_a_report_has_the_tables_of_a_loaded_trace(store: Path) -> None:
     code, text, _ = run("report", "--history", store)
     assert code == 0
