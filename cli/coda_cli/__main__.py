@@ -44,7 +44,7 @@ COMMANDS: Final = (
     Command("explain", "coda_cli.explain.explain_command:explain_command", "Say why a job waits, and what you can do."),
     Command("top", "coda_cli.top.command:top_command", "Show who uses the nodes, and what is throttled."),
     Command("report", "coda_cli.history.report_command:report_command", "Report on finished jobs."),
-    Command("history", "coda_cli.history.import_command:app"),
+    Command("history", "coda_cli.history.history_command:app"),
     Command("version", "coda_cli.version.command:version_command", "Show the version of every part."),
     Command("completion", "coda_cli.completion:completion_command"),
 )

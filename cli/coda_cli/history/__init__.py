@@ -1,5 +1,5 @@
-"""The history store for people: `coda report` says what a span looked like, `coda history import` loads a trace.
+"""The history store for people: `coda report` says what a span looked like, `coda history` loads and writes traces.
 
-Read `store_option` (which store), `tables` (a report in words), then the two commands; `trace_records` turns rows of a
-trace into records.
+Read `store_option` (which store), `tables` (a report in words), then the commands; `trace_records` turns rows of a
+trace into records, `export_command` records into rows.
 """

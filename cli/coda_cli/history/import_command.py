@@ -20,15 +20,7 @@ from coda_sim.traces import JobKind, OnError, Row, read_trace
 
 BATCH: Final = 500
 
-app = typer.Typer(help="Look after the store of finished jobs.", no_args_is_help=True)
 
-
-@app.callback()
-def _history() -> None:
-    """Look after the store of finished jobs."""
-
-
-@app.command("import")
 def import_command(
     trace: Annotated[Path, typer.Argument(help="Common schema, Philly, Helios or openb; plain or gzip.")],
     history: StoreOption = None,

@@ -71,7 +71,8 @@ def simulate_command(
         str | None, typer.Option(help=f"The generated workload [default: {MONTH}]; not with --trace.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Simulate this trace instead: common schema, Philly, Helios or openb.")
+        Path | None,
+        typer.Option(help="Simulate this trace instead: common schema (docs/own-traces.md), Philly, Helios or openb."),
     ] = None,
     cluster: Annotated[
         str | None,

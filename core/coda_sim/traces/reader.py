@@ -20,6 +20,7 @@ from coda_sim.traces.text_lines import check_length, csv_columns, csv_records, f
 from coda_sim.traces.trace import Amendment, BadRow, BadRows, Format, OnError, Row, Trace
 
 DAY_S = 86_400
+PAGE = "docs/own-traces.md says what each column holds"
 MAX_BAD = 200_000  # lines left out and named; a file with more is no trace, and naming them all could fill the memory
 
 _Readings = Iterator[tuple[int, RowReading | Bad]]
@@ -39,7 +40,7 @@ def read_trace(path: Path, *, on_error: OnError) -> Trace:
             check_length(path, number, first)
             csv_format = _recognised(first)
             format_, has_dates = csv_format.format, csv_format.has_dates
-            columns = csv_columns(path, first, csv_format.columns, number=number)
+            columns = csv_columns(path, first, csv_format.columns, number=number, page=PAGE)
             lines = csv_records(columns, numbered_lines(path, text, first=number + 1))
             readings = _csv_readings(csv_format, lines)
         rows, found_bad, amended, bad_gpu_s = _sorted_out(path, readings)

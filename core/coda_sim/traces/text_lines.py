@@ -64,17 +64,19 @@ def check_length(path: Path, number: int, line: str) -> None:
         raise InvalidInput(f"{path}:{number}: longer than {MAX_LINE_CHARACTERS} characters: this is no trace")
 
 
-def csv_columns(path: Path, line: str, wanted: tuple[str, ...], *, number: int = 1) -> list[str]:
-    """Return the columns of a header line. Raises InvalidInput unless it has every `wanted` column once."""
+def csv_columns(path: Path, line: str, wanted: tuple[str, ...], *, number: int = 1, page: str = "") -> list[str]:
+    """Return the columns of a header line. Raises InvalidInput unless it has every `wanted` column once.
+
+    `page`: where these columns are explained, for the error."""
     header = split(line)
     if not header:
         raise InvalidInput(f"{path}: the file is empty: a trace starts with the header {','.join(wanted)}")
     columns = [] if isinstance(header, Bad) else [column.strip() for column in header]
     missing = [column for column in wanted if column not in columns]
     if len(missing) == len(wanted):
-        raise InvalidInput(f"{path}: not a CSV file with the header {','.join(wanted)}")
+        raise InvalidInput(f"{path}: not a CSV file with the header {','.join(wanted)}{page and f' ({page})'}")
     if missing:
-        raise InvalidInput(f"{path}:{number}: the header lacks {', '.join(missing)}")
+        raise InvalidInput(f"{path}:{number}: the header lacks {', '.join(missing)}{page and f' ({page})'}")
     twice = sorted({column for column in wanted if columns.count(column) > 1})
     if twice:
         raise InvalidInput(f"{path}:{number}: the header has {', '.join(twice)} twice")

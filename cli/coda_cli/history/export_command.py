@@ -1,0 +1,98 @@
+"""`coda history export`: finished jobs as a trace, so that the simulator can try policies on them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from coda.errors import InvalidInput
+from coda.history import Ending, FinishedJob
+from coda.history.report import NOT_RECORDED
+from coda.wording import counted
+from coda_cli.exit_codes import one_sentence
+from coda_cli.history.store_option import StoreOption, opened_store
+from coda_cli.out_files import check_writable, write_whole
+from coda_cli.output import printable
+from coda_sim.durations import seconds_from_duration
+from coda_sim.traces import JobKind, RecordedStatus
+from coda_sim.traces.trace import COLUMNS, WAIT
+
+_STATUS_BY_ENDING: Final[Mapping[Ending, RecordedStatus]] = {
+    Ending.SUCCEEDED: RecordedStatus.PASSED,
+    Ending.FAILED: RecordedStatus.FAILED,
+    Ending.DELETED: RecordedStatus.KILLED,
+}
+_STATUS_BY_REASON: Final[Mapping[str, RecordedStatus]] = {
+    NOT_RECORDED: RecordedStatus.OTHER,
+    "DeadlineExceeded": RecordedStatus.TIMEOUT,
+}
+
+
+def export_command(
+    since: Annotated[str, typer.Option(help="How far back, as 30d or 12h; all: everything.")] = "30d",
+    history: StoreOption = None,
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead of stdout.")] = None,
+) -> None:
+    """Write the finished jobs of a history store as a trace, in the common schema (docs/own-traces.md).
+
+    Jobs that never had their GPUs are left out. CPU jobs are stored as sums, so none is in it. Exit code 0: written;
+    1: the store is away; 2: wrong usage."""
+    console = Console(stderr=True)
+    with one_sentence(console):
+        if out is not None:
+            check_writable(out)
+        now_s = time.time()
+        from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
+        with opened_store(history) as store:
+            found = list(store.jobs(from_s, now_s + 1))
+        ran = [job for job in found if job.held_s > 0]
+        if not ran:
+            raise InvalidInput(f"--since {since}: no job that had its GPUs has ended since then; all takes everything")
+        text = trace_of(ran)
+        if out is None:
+            print(text, end="")
+        else:
+            write_whole(out, text.encode())
+        never = f"; {counted(len(found) - len(ran), 'job')} without GPUs left out" if len(found) > len(ran) else ""
+        console.print(f"{counted(len(ran), 'job')} written{never}", highlight=False)
+
+
+def trace_of(jobs: Sequence[FinishedJob]) -> str:
+    """Return the jobs as CSV of the common schema with `wait_s`, by submission; the first one is at second 0."""
+    ordered = sorted(jobs, key=lambda job: (job.queued_s, job.uid, job.attempt))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow((*COLUMNS, WAIT))
+    for job in ordered:
+        writer.writerow(_fields(job, ordered[0].queued_s))
+    return file.getvalue()
+
+
+def _fields(job: FinishedJob, begins_s: float) -> tuple[str, ...]:
+    cores = job.cores_asked or job.cores_given  # what is automatic ran with those that it was given
+    status = _STATUS_BY_REASON.get(job.reason, _STATUS_BY_ENDING[job.ending])
+    return (
+        job.uid if job.attempt == 1 else f"{job.uid}-{job.attempt}",  # names come again
+        printable(job.owner),
+        printable(job.namespace),
+        _seconds(job.queued_s - begins_s),
+        _seconds(max(1.0, job.held_s - job.lost_s)),  # a simulation loses work by stops of its own
+        str(job.gpus),
+        str(cores * job.replicas) if cores else "",
+        "",
+        str(job.replicas),
+        status.value,
+        (JobKind.GPU if job.gpus else JobKind.CPU).value,
+        _seconds(job.wait_s) if job.wait_is_known else "",
+    )
+
+
+def _seconds(amount: float) -> str:
+    return f"{amount:.3f}".rstrip("0").rstrip(".")
