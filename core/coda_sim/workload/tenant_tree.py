@@ -11,6 +11,7 @@ from typing import Final
 
 from coda.errors import InvalidInput
 from coda.model.world import VirtualCluster
+from coda.tenants import TenantTree
 from coda.wording import counted
 from coda_sim.workload.gangs import Gang
 from coda_sim.workload.virtual_clusters import virtual_clusters
@@ -102,12 +103,18 @@ def _read(path: Path) -> tuple[VirtualCluster, ...]:
             unknown = [name for name in reader.fieldnames or () if name not in _COLUMNS]
             if unknown or "name" not in (reader.fieldnames or ()):
                 raise InvalidInput(f"--tenants {path}: the columns are {', '.join(_COLUMNS)}; only name is needed")
-            found = [_tenant(path, number, row) for number, row in enumerate(reader, start=2)]
+            lined = [(reader.line_num, _tenant(path, reader.line_num, row)) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"--tenants {path}: cannot be read: {error}") from error
+    found = [one for _, one in lined]
     twice = sorted({one.name for one in found if sum(other.name == one.name for other in found) > 1})
     if twice:
         raise InvalidInput(f"--tenants {path}: {twice[0]} is named twice")
+    tenants = TenantTree(found)
+    for line, one in lined:
+        if (broken := tenants.detached(one.name)) is not None:  # a cluster mends this by lifting the parent's limits
+            why = broken[1].partition(": ")[2]
+            raise InvalidInput(f"--tenants {path}:{line}: {one.name}: {why}")
     return tuple(found)
 
 

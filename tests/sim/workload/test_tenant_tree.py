@@ -69,3 +69,22 @@ def test_where_all_are_met_nothing_is_said(tmp_path: Path) -> None:
     path = tree(tmp_path, "org,,", "red,org,8")
     assert strangers_of(path, gangs("red", "org")) == ()  # a tenant with children may have jobs of its own
     assert strangers_of(SHARES, gangs("red")) == strangers_of("", gangs("red")) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (("org,,8", "", "red,ogr,"), ":4: red: its parent ogr does not exist"),
+        (("red,red,8",), ":2: red: its parents form a loop (red < red)"),
+        (("org,red,8", "red,org,"), ":2: org: its parents form a loop (org < red < org)"),
+        (
+            ("red,,8", *(f"t{level},{f't{level - 1}' if level else 'red'}," for level in range(8))),
+            ":10: t7: it would be on level 9, and 8 levels are the most",
+        ),
+    ],
+)
+def test_a_broken_tree_is_refused_with_its_line(lines: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    path = tree(tmp_path, *lines)
+    with pytest.raises(InvalidInput) as refused:
+        tenants_of(path, gangs("red"), 16)
+    assert str(refused.value) == f"--tenants {path}{sentence}"
