@@ -18,9 +18,9 @@ from coda.errors import InvalidInput
 from coda.nodes.locality import locality_from_text
 from coda.policy import DEFAULT, POLICIES, ArraysConfig, PolicyConfig
 from coda.sharing.policies import SHARING_POLICIES
-from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.out_files import folder_from_text, make_folder, write_whole
+from coda_cli.simulate.account import account_of
 from coda_cli.simulate.comparison import show
 from coda_cli.simulate.html_report import WorkloadWords, report_page
 from coda_cli.simulate.plots import write_plots
@@ -38,7 +38,7 @@ from coda_cli.trace_options import (
     selection_from_options,
 )
 from coda_kube.api.installed_version import installed_version
-from coda_sim.durations import duration_from_seconds, seconds_from_duration
+from coda_sim.durations import seconds_from_duration
 from coda_sim.engine import COSTS_BY_SETTING, CostSetting
 from coda_sim.results.metrics import window_of
 from coda_sim.results.summary import json_from_results, json_from_timings
@@ -46,13 +46,10 @@ from coda_sim.runs import PARTS, RunOrder, RunOutcome, check, shape_of
 from coda_sim.sharing.studies import GPU_TRACE, JOB_SETS
 from coda_sim.traces import OnError
 from coda_sim.workload import WorkloadSource, load
-from coda_sim.workload.gangs import Change
-from coda_sim.workload.tenant_tree import strangers_of
-from coda_sim.workload.workload import MONTH, Load, default_shape, default_warmup_s, json_from_source
+from coda_sim.workload.workload import MONTH, default_shape, default_warmup_s, json_from_source
 
 ALL = "all"
 TIMELINES = 2
-SHOWN = 20  # refused rows that are named one by one; the rest are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +263,7 @@ def _study(
     found = load(template.source, shape, seed=orders[0].seed)
     warmup_s = default_warmup_s(found) if template.warmup_s is None else template.warmup_s
     window_of(found.submits_s, warmup_s=warmup_s, drain_s=template.drain_s)  # refuses one in which nothing is left
-    account = _account(template, found, warmup_s)
+    account = account_of(template, found, warmup_s)
     for line in account:
         notes.print(line, markup=False, highlight=False, soft_wrap=True)
     head = {
@@ -301,27 +298,6 @@ def _digest(template: RunOrder) -> str:
 
 def _plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else str(value)
-
-
-def _account(template: RunOrder, found: Load, warmup_s: float) -> tuple[str, ...]:
-    """Return what was read, left out, changed and refused, line by line."""
-    lines = [] if found.trace is None else found.trace.account().split("\n")
-    lines += [
-        f"refused: {template.source.name}:{one.row.line}: {one.row.job_id} {one.sentence}"
-        for one in found.refused[:SHOWN]
-    ]
-    if len(found.refused) > SHOWN:
-        more = counted(len(found.refused) - SHOWN, "more row")
-        lines.append(f"... and {more} refused, because no node of the cluster is large enough")
-    if template.source.request_table is not None and not any(Change.CORES_ASSUMED in g.changes for g in found.gangs):
-        lines.append(f"--request-table {template.source.request_table} was not needed: every job names its cores")
-    lines.append(
-        f"{counted(len(found.gangs), 'job')} ({template.source.selection.rule()}) on {shape_of(template)}; "
-        f"{counted(found.rows_changed, 'row')} changed to fit; "
-        f"measured from {duration_from_seconds(warmup_s)} after the first submission to "
-        f"{duration_from_seconds(template.drain_s)} before the last"
-    )
-    return (*lines, *strangers_of(template.tenants, found.gangs))
 
 
 def _perform_and_report(study: Study, jobs: int, notes: Console, *, all_measures: bool) -> None:

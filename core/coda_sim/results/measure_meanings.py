@@ -88,7 +88,7 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "jobs_finished": "Jobs of the measured time that ended.",
         "jobs_refused": "Jobs that no node could hold, or that the policy never started. No measure of waits has them.",
         "rows_skipped": "Rows of the trace that cannot be read.",
-        "rows_changed": "Rows that were changed to fit this cluster, each as the records say.",
+        "rows_changed": "Rows that got assumed or rounded cores, or were split to fit; the report counts each kind.",
     }
 )
 """By key of `summary.json`. A test keeps it complete."""

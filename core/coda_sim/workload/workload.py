@@ -61,7 +61,7 @@ class Load:
 
     @property
     def rows_changed(self) -> int:
-        """The number of rows that were changed: they fit no node as they are, or name no cores."""
+        """The number of rows that were changed: split to fit the nodes, or with cores rounded or assumed."""
         return sum(bool(gang.changes) for gang in self.gangs)
 
 

@@ -262,6 +262,17 @@ def test_a_request_table_that_no_job_needs_is_said(tmp_path: Path) -> None:
     assert "was not needed" not in needed.stderr
 
 
+def test_each_kind_of_change_is_counted(tmp_path: Path) -> None:
+    rows = ("b1,u,v,0,60,2,,,1,passed,gpu", "b2,u,v,0,60,1,0.5,,1,passed,gpu", "b3,u,v,0,60,4,8,,1,passed,gpu")
+    result = coda_simulate("--trace", trace_file(tmp_path, *rows, GOOD[0]), "--cluster", "2x2x8")
+    assert (
+        "; 1 row: replicas changed to fit the nodes; 1 row: cores rounded up to whole ones per replica; "
+        "1 row: cores assumed, the row names none; measured from" in result.stderr
+    )
+    unchanged = coda_simulate("--trace", trace_file(tmp_path, GOOD[0]), "--cluster", "2x2x8")
+    assert "; no row changed; measured from" in unchanged.stderr
+
+
 def test_a_shape_is_chosen_from_a_file_by_name(tmp_path: Path) -> None:
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("shape,nodes,gpus_per_node,cores_per_node\nsmall,2,2,8\nlarge,4,8,48\nunknown,3,8,\n")

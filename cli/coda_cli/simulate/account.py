@@ -1,0 +1,45 @@
+"""What became of the rows of a workload, in words: for stderr and for the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from coda.wording import counted
+from coda_sim.durations import duration_from_seconds
+from coda_sim.runs import RunOrder, shape_of
+from coda_sim.workload.gangs import Change
+from coda_sim.workload.tenant_tree import strangers_of
+from coda_sim.workload.workload import Load
+
+SHOWN: Final = 20  # refused rows that are named one by one; the rest are counted
+
+
+def account_of(template: RunOrder, found: Load, warmup_s: float) -> tuple[str, ...]:
+    """Return what was read, left out, changed and refused, line by line."""
+    lines = [] if found.trace is None else found.trace.account().split("\n")
+    lines += [
+        f"refused: {template.source.name}:{one.row.line}: {one.row.job_id} {one.sentence}"
+        for one in found.refused[:SHOWN]
+    ]
+    if len(found.refused) > SHOWN:
+        more = counted(len(found.refused) - SHOWN, "more row")
+        lines.append(f"... and {more} refused, because no node of the cluster is large enough")
+    if template.source.request_table is not None and not any(Change.CORES_ASSUMED in g.changes for g in found.gangs):
+        lines.append(f"--request-table {template.source.request_table} was not needed: every job names its cores")
+    lines.append(
+        f"{counted(len(found.gangs), 'job')} ({template.source.selection.rule()}) on {shape_of(template)}; "
+        f"{'; '.join(_changes(found)) or 'no row changed'}; "
+        f"measured from {duration_from_seconds(warmup_s)} after the first submission to "
+        f"{duration_from_seconds(template.drain_s)} before the last"
+    )
+    return (*lines, *strangers_of(template.tenants, found.gangs))
+
+
+def _changes(found: Load) -> Iterator[str]:
+    """Yield how many rows were changed in each way; one row may be changed in two."""
+    rows_by_change = Counter(change for gang in found.gangs for change in gang.changes)
+    for change in Change:
+        if rows := rows_by_change[change]:
+            yield f"{counted(rows, 'row')}: {change.value}"
