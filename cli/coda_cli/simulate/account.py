@@ -9,6 +9,7 @@ from typing import Final
 from coda.wording import counted
 from coda_sim.durations import duration_from_seconds
 from coda_sim.runs import RunOrder, shape_of
+from coda_sim.workload.cluster_shape import ClusterShape
 from coda_sim.workload.gangs import Change
 from coda_sim.workload.tenant_tree import strangers_of
 from coda_sim.workload.workload import Load
@@ -28,6 +29,7 @@ def account_of(template: RunOrder, found: Load, warmup_s: float) -> tuple[str, .
         lines.append(f"... and {more} refused, because no node of the cluster is large enough")
     if template.source.request_table is not None and not any(Change.CORES_ASSUMED in g.changes for g in found.gangs):
         lines.append(f"--request-table {template.source.request_table} was not needed: every job names its cores")
+    lines += _memory(found, shape_of(template))
     lines.append(
         f"{counted(len(found.gangs), 'job')} ({template.source.selection.rule()}) on {shape_of(template)}; "
         f"{'; '.join(_changes(found)) or 'no row changed'}; "
@@ -43,3 +45,13 @@ def _changes(found: Load) -> Iterator[str]:
     for change in Change:
         if rows := rows_by_change[change]:
             yield f"{counted(rows, 'row')}: {change.value}"
+
+
+def _memory(found: Load, shape: ClusterShape) -> Iterator[str]:
+    """Yield a sentence if jobs name memory and the nodes do not."""
+    jobs = sum(bool(gang.row.memory_gib) for gang in found.gangs)
+    if jobs and not shape.limits_memory:
+        group = shape.groups[0]
+        one = f"{group.nodes}x{group.gpus}x{group.cores}"
+        names = "names" if jobs == 1 else "name"
+        yield f"{counted(jobs, 'job')} {names} memory that does not count: {one} names none, as {one}x512 does"

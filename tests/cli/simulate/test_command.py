@@ -273,6 +273,14 @@ def test_each_kind_of_change_is_counted(tmp_path: Path) -> None:
     assert "; no row changed; measured from" in unchanged.stderr
 
 
+def test_memory_that_does_not_count_is_said(tmp_path: Path) -> None:
+    trace = trace_file(tmp_path, "m1,u,v,0,60,1,4,256,1,passed,gpu", GOOD[0])
+    said = "1 job names memory that does not count: 2x2x8 names none, as 2x2x8x512 does"
+    assert said in coda_simulate("--trace", trace, "--cluster", "2x2x8").stderr
+    assert "names memory" not in coda_simulate("--trace", trace, "--cluster", "2x2x8x512").stderr
+    assert "names memory" not in coda_simulate("--trace", trace_file(tmp_path, GOOD[0]), "--cluster", "2x2x8").stderr
+
+
 def test_a_shape_is_chosen_from_a_file_by_name(tmp_path: Path) -> None:
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("shape,nodes,gpus_per_node,cores_per_node\nsmall,2,2,8\nlarge,4,8,48\nunknown,3,8,\n")
