@@ -14,8 +14,12 @@ MAX_S = 3.2e9
 """About a hundred years: a longer time is a mistake in the unit."""
 
 
-def seconds_from_duration(text: str) -> float:
-    """Return `1h30m` as 5400.0. Raises InvalidInput for other texts, for zero and for more than a hundred years."""
+def seconds_from_duration(text: str, *, may_be_zero: bool = False) -> float:
+    """Return `1h30m` as 5400.0. Raises InvalidInput for other texts, for zero and for more than a hundred years.
+
+    may_be_zero: `0` and `0s` are 0.0"""
+    if may_be_zero and text.strip() in ("0", "0s"):
+        return 0.0
     if _WHOLE.fullmatch(text.strip()) is None:
         raise InvalidInput(f"{text!r} is not a duration: write 30s, 90m, 6h, 2d or 1h30m")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))

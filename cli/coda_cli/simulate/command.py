@@ -216,8 +216,8 @@ def simulate_command(
                 resuming_gpu_jobs=resumable,
                 save_every_s=0.0 if save_every is None else seconds_from_duration(save_every),
             ),
-            warmup_s=None if warmup is None else seconds_from_duration(warmup),
-            drain_s=0.0 if drain is None else seconds_from_duration(drain),
+            warmup_s=None if warmup is None else seconds_from_duration(warmup, may_be_zero=True),
+            drain_s=0.0 if drain is None else seconds_from_duration(drain, may_be_zero=True),
         )
         asked = (("--take-back", take_back), ("--auto-division", auto_division))
         _check_arrays(policy or [DEFAULT], [option for option, is_asked in asked if is_asked])

@@ -262,6 +262,16 @@ def test_a_request_table_that_no_job_needs_is_said(tmp_path: Path) -> None:
     assert "was not needed" not in needed.stderr
 
 
+def test_no_warm_up_at_all_can_be_asked_for(tmp_path: Path) -> None:
+    days = [f"d{day},u,v,{86_400 * day},60,1,4,,1,passed,gpu" for day in range(12)]
+    options = ("--trace", trace_file(tmp_path, *days), "--cluster", "2x2x8")
+    assert "measured from 1d after the first" in coda_simulate(*options).stderr
+    for nothing in ("0", "0s"):
+        result = coda_simulate(*options, "--warmup", nothing, "--drain", nothing)
+        assert "measured from 0s after the first submission to 0s before the last" in result.stderr
+    assert "'0s' is no usable duration" in coda_simulate(*options, "--max-duration", "0s").stderr
+
+
 def test_each_kind_of_change_is_counted(tmp_path: Path) -> None:
     rows = ("b1,u,v,0,60,2,,,1,passed,gpu", "b2,u,v,0,60,1,0.5,,1,passed,gpu", "b3,u,v,0,60,4,8,,1,passed,gpu")
     result = coda_simulate("--trace", trace_file(tmp_path, *rows, GOOD[0]), "--cluster", "2x2x8")
