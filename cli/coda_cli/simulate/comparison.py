@@ -88,6 +88,24 @@ def refused_jobs(comparison: Comparison) -> Iterator[str]:
         yield f"Refused{under}: {jobs} here and that no measure of waits or completion times counts ({REFUSED})."
 
 
+def empty_measures(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for each kind of measure that has no value, with the reason."""
+
+    def lack(key: str) -> list[str]:
+        pairs = zip(comparison.titles, comparison.intervals, strict=True)
+        return [title for title, intervals in pairs if intervals.get(key) is None]
+
+    if lack("cpu_active_all") == comparison.titles:
+        yield "Empty (-): shares of GPUs and cores, since no time passes between the first submission and the last."
+    elif lack("gpu_util_all") == comparison.titles:
+        yield "Empty (-): shares of GPUs, since the cluster has none."
+    elif titles := lack("gpu_active_queueing"):
+        yield f"Empty (-): measures while GPU jobs wait, since under {', '.join(titles)} none waits."
+    for kind, key in (("GPU", "gpu_started_10s"), ("CPU", "cpu_started_3min")):
+        if lack(key) == comparison.titles:
+            yield f"Empty (-): measures of {kind} jobs, since none is submitted in the measured time."
+
+
 def show(
     results: Sequence[RunResult], head: dict[str, Any], console: Console, *, all_measures: bool, left_out: str = ""
 ) -> None:
@@ -106,7 +124,7 @@ def show(
         _show_measures(comparison, (("", tuple(map(MEASURE_BY_KEY.__getitem__, keys))),), console)
     else:
         _show_losses(comparison, console)
-    for sentence in refused_jobs(comparison):
+    for sentence in (*empty_measures(comparison), *refused_jobs(comparison)):
         console.print(f"\n{sentence}", markup=False, highlight=False)
     if not all_measures:
         console.print(

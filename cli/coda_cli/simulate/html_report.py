@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coda.wording import counted
-from coda_cli.simulate.comparison import assumed_speeds, comparison_of, refused_jobs, title_of
+from coda_cli.simulate.comparison import assumed_speeds, comparison_of, empty_measures, refused_jobs, title_of
 from coda_cli.simulate.timeline import drawn, read_bars, view_of
 from coda_cli.simulate.verdict import verdict
 from coda_sim.durations import duration_from_seconds
@@ -72,7 +72,12 @@ def report_page(
         rows.append(f'<tr class="section"><th colspan="{len(comparison.titles) + 2}">{escape(section)}</th></tr>')
         rows += [_row("td", measure.name, measure.key, comparison.cells(measure)) for measure in measures]
     shown = "\n".join(f'<div class="plot">{_inlined(plot, number)}</div>' for number, plot in enumerate(plots))
-    sentences = (*assumed_speeds(results, head), *verdict(comparison), *refused_jobs(comparison))
+    sentences = (
+        *assumed_speeds(results, head),
+        *verdict(comparison),
+        *empty_measures(comparison),
+        *refused_jobs(comparison),
+    )
     said = "\n".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     title = escape(title_of(head, words.left_out))
     account = "".join(f"<li>{escape(line)}</li>\n" for line in words.account)

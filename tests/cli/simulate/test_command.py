@@ -272,6 +272,42 @@ def test_no_warm_up_at_all_can_be_asked_for(tmp_path: Path) -> None:
     assert "'0s' is no usable duration" in coda_simulate(*options, "--max-duration", "0s").stderr
 
 
+def test_a_submission_far_from_all_others_is_said(tmp_path: Path) -> None:
+    day_s, year_s = 86_400, 31_536_000
+    rows = [f"j{n},u,v,{50 * year_s + n * day_s},60,1,4,,1,passed,gpu" for n in range(30)]
+    wrong = "x0,u,v,0,60,1,4,,1,passed,gpu"
+    options = ("--cluster", "2x2x8", "--out", tmp_path / "out")
+    said = coda_simulate("--trace", trace_file(tmp_path, wrong, *rows), *options).stderr
+    sentence = "1 job is submitted 18250d before all others, as line 2 (x0): the gap counts in every average over time"
+    assert sentence in said
+    assert sentence in (tmp_path / "out" / "report.html").read_text()
+    last = coda_simulate("--trace", trace_file(tmp_path, *rows, wrong.replace(",0,", f",{60 * year_s},")), *options)
+    assert "1 job is submitted 3621d after all others, as line 32 (x0)" in last.stderr
+    campaigns = [row.replace(",15", ",16") if n < 15 else row for n, row in enumerate(rows)]
+    for fine in (rows, campaigns):
+        assert "all others" not in coda_simulate("--trace", trace_file(tmp_path, *fine), *options).stderr
+
+
+def test_why_a_column_is_empty_is_said(tmp_path: Path) -> None:
+    batch = [f"j{n},u,v,0,60,1,4,,1,passed,gpu" for n in range(3)]
+    options = ("--cluster", "2x2x8", "--out", tmp_path / "out")
+    result = coda_simulate("--trace", trace_file(tmp_path, *batch), *options)
+    printed, page = " ".join(result.stdout.split()), (tmp_path / "out" / "report.html").read_text()
+    for sentence in (
+        "Empty (-): shares of GPUs and cores, since no time passes between the first submission and the last.",
+        "Empty (-): measures of CPU jobs, since none is submitted in the measured time.",
+    ):
+        assert sentence in printed
+        assert sentence in page
+    idle = coda_simulate("--trace", trace_file(tmp_path, *GOOD), "--cluster", "9x2x8")
+    assert "while GPU jobs wait, since under coda none waits." in " ".join(idle.stdout.split())
+    assert "Empty" not in coda_simulate("--trace", trace_file(tmp_path, *GOOD), "--cluster", "2x2x8").stdout
+    cores = coda_simulate(
+        "--trace", trace_file(tmp_path, GOOD[2], GOOD[2].replace("a3,u1,v,90", "a9,u1,v,99")), "--cluster", "2x0x8"
+    )
+    assert "Empty (-): shares of GPUs, since the cluster has none." in cores.stdout
+
+
 def test_each_kind_of_change_is_counted(tmp_path: Path) -> None:
     rows = ("b1,u,v,0,60,2,,,1,passed,gpu", "b2,u,v,0,60,1,0.5,,1,passed,gpu", "b3,u,v,0,60,4,8,,1,passed,gpu")
     result = coda_simulate("--trace", trace_file(tmp_path, *rows, GOOD[0]), "--cluster", "2x2x8")
