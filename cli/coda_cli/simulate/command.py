@@ -200,6 +200,8 @@ def simulate_command(
         cluster = default_shape(source) if cluster is None else cluster
         if cluster is None:
             raise InvalidInput("--trace needs --cluster: NODESxGPUSxCORES, as 12x8x48")
+        if save_every is not None and not resumable:
+            raise InvalidInput(f"--save-every {save_every} has no effect with --resumable 0: no GPU job saves")
         template = RunOrder(
             source=source,
             cluster=cluster,

@@ -14,6 +14,7 @@ from coda_sim.results.measure_names import MEASURE_BY_KEY, SECTIONS, Measure, Un
 from coda_sim.results.summary import Interval, RunResult, grouped, intervals_of
 from coda_sim.traces import Selection
 from coda_sim.workload.model_profiles import RECORDED
+from coda_sim.workload.workload import MONTH
 
 OVERVIEW: Final = {
     "gpu_util_all": "GPUs\nbusy",
@@ -114,7 +115,7 @@ def show(
     seeds = sorted({result.seed for result in results})
     console.print(Text(title_of(head, left_out), style="bold"))
     console.print(Text(_caption(seeds)))
-    for sentence in assumed_speeds(results, head):
+    for sentence in (*same_jobs(results, head), *assumed_speeds(results, head)):
         console.print(Text(sentence))
     console.print()
     if all_measures:
@@ -152,6 +153,15 @@ def title_of(head: dict[str, Any], left_out: str = "") -> str:
     if left_out:
         rule = f"{left_out}; {'all others as they are' if rule == Selection().rule() else rule}"
     return f"{workload['name']} ({rule}) on {head['cluster']}, {speeds}, costs {head['costs']}{some}"
+
+
+def same_jobs(results: Sequence[RunResult], head: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence on what the intervals over seeds of a trace are not; none for one seed, or for the month."""
+    if head["workload"]["name"] != MONTH and len({result.seed for result in results}) > 1:
+        yield (
+            "All seeds have the same jobs at the same times; a seed draws what they train. "
+            "So ± says nothing about other weeks: for that, simulate several (--window)."
+        )
 
 
 def assumed_speeds(results: Sequence[RunResult], head: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coda.wording import counted
-from coda_cli.simulate.comparison import assumed_speeds, comparison_of, empty_measures, refused_jobs, title_of
+from coda_cli.simulate.comparison import (
+    assumed_speeds,
+    comparison_of,
+    empty_measures,
+    refused_jobs,
+    same_jobs,
+    title_of,
+)
 from coda_cli.simulate.timeline import drawn, read_bars, view_of
 from coda_cli.simulate.verdict import verdict
 from coda_sim.durations import duration_from_seconds
@@ -73,6 +80,7 @@ def report_page(
         rows += [_row("td", measure.name, measure.key, comparison.cells(measure)) for measure in measures]
     shown = "\n".join(f'<div class="plot">{_inlined(plot, number)}</div>' for number, plot in enumerate(plots))
     sentences = (
+        *same_jobs(results, head),
         *assumed_speeds(results, head),
         *verdict(comparison),
         *empty_measures(comparison),

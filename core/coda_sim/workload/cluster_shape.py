@@ -115,6 +115,8 @@ def shape_from_argument(text: str) -> ClusterShape:
     NAME selects lines by their column `shape`."""
     path, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     if not Path(path).is_file():
+        if "." in path or "/" in path:  # no group of nodes has these
+            raise InvalidInput(f"{path}: there is no such file of node groups; without one write them, as 12x8x48")
         return shape_from_text(text)
     return read_shape(Path(path), name)
 

@@ -217,6 +217,12 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
         (["--restart-aborted"], "--restart-aborted is the default now, as --costs paid: leave it out"),
         (["--warmup", "soon"], "'soon' is not a duration"),
         (["--resumable", "1.5"], "the share of jobs that resume must be 0 to 1, not 1.5"),
+        (
+            ["--save-every", "1h", "--resumable", "0"],
+            "--save-every 1h has no effect with --resumable 0: no GPU job saves",
+        ),
+        (["--cluster", "shapes.csv"], "shapes.csv: there is no such file of node groups"),
+        (["--cluster", "a/shapes.csv:large"], "a/shapes.csv: there is no such file of node groups"),
         (["--compress", "0"], "--compress 0.0: must be a number above 0"),
         (["--sample", "3"], "--sample 3: there is nothing to choose without --keep"),
         (["--limit", "5", "--out", "/proc/nowhere"], "--out /proc/nowhere: cannot be written"),
@@ -306,6 +312,14 @@ def test_why_a_column_is_empty_is_said(tmp_path: Path) -> None:
         "--trace", trace_file(tmp_path, GOOD[2], GOOD[2].replace("a3,u1,v,90", "a9,u1,v,99")), "--cluster", "2x0x8"
     )
     assert "Empty (-): shares of GPUs, since the cluster has none." in cores.stdout
+
+
+def test_what_seeds_of_one_trace_say_nothing_about_is_said(tmp_path: Path) -> None:
+    options = ("--trace", trace_file(tmp_path, *GOOD), "--cluster", "2x2x8", "--out", tmp_path / "out")
+    sentence = "All seeds have the same jobs at the same times; a seed draws what they train. So ± says nothing about"
+    assert sentence not in " ".join(coda_simulate(*options, "--seed", 1).stdout.split())
+    assert sentence in " ".join(coda_simulate(*options, "--seed", 1, "--seed", 2).stdout.split())
+    assert sentence in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_each_kind_of_change_is_counted(tmp_path: Path) -> None:
