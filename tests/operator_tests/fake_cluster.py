@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -136,8 +137,11 @@ class FakeCluster(FakeApi):
         """Ask for a deletion: at once, or when the finalizers are lifted and the kubelet has let the pod go."""
         item = self.item(path)
         bound = bool((item.get("spec") or {}).get("nodeName"))
-        grace_s = 30 if grace_s is None else grace_s
-        if "deletionTimestamp" not in item["metadata"]:
+        own_s = (item.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
+        left_s = item["metadata"].get("deletionGracePeriodSeconds", math.inf)
+        is_shortened = "deletionTimestamp" in item["metadata"] and grace_s is not None and grace_s < left_s
+        grace_s = own_s if grace_s is None else grace_s
+        if "deletionTimestamp" not in item["metadata"] or is_shortened:
             seconds = grace_s if bound else 0
             stamp = {"deletionTimestamp": time_from_seconds(clock() + seconds), "deletionGracePeriodSeconds": seconds}
             self.change(path, lambda found: found["metadata"].update(stamp))

@@ -25,7 +25,7 @@ class RestOfCluster:
     api: FakeCluster
     run_s: Callable[[int, int], float] = lambda attempt, rank: 1.0
     exit_code: Callable[[int, int], int | None] = lambda attempt, rank: 0
-    stop_s: float = 0.2  # how long a pod takes to end after its deletion was asked for
+    stop_s: float = 0.2  # how long a pod takes to end after its deletion was asked for, if it has that long
     needs_gib: int = 0  # of memory: rank 1 is killed where its limit is lower
     plans: bool = True
     binds: bool = True
@@ -33,7 +33,7 @@ class RestOfCluster:
     skew_s: float = 0.0  # of the planner's clock
     first_node: int = 0  # of the next plans: that of rank 0
     lost_nodes: set[str] = field(default_factory=set)  # their kubelets say nothing any more
-    _begun: set[tuple[str, Callable[[Json], None]]] = field(default_factory=set)
+    _begun: set[tuple[str, Callable[[Json], None], str]] = field(default_factory=set)
 
     async def run(self) -> None:
         """React to every change, until cancelled."""
@@ -79,7 +79,8 @@ class RestOfCluster:
             if metadata.get("stopped") and not metadata.get("finalizers"):
                 self.api.remove(path)
             elif not metadata.get("stopped"):
-                self._change(path, stop, after_s=self.stop_s)
+                grace_s = metadata.get("deletionGracePeriodSeconds", self.stop_s)
+                self._change(path, stop, after_s=min(self.stop_s, grace_s), again=f"{grace_s} s")
         elif not node and self.binds:
             self.api.change(path, lambda item: item["spec"].update(nodeName=pin_of(item)))
         elif node and status["phase"] == "Pending":
@@ -93,12 +94,12 @@ class RestOfCluster:
             elif code is not None:
                 self._change(path, END_BY_CODE[code], after_s=self.run_s(attempt, rank))
 
-    def _change(self, path: str, change: Callable[[Json], None], *, after_s: float) -> None:
-        """Once per pod and change, however often somebody looks meanwhile."""
+    def _change(self, path: str, change: Callable[[Json], None], *, after_s: float, again: str = "") -> None:
+        """Once per pod, change and `again`, however often somebody looks meanwhile."""
         uid = self.api.item(path)["metadata"]["uid"]
-        if (uid, change) in self._begun:
+        if (uid, change, again) in self._begun:
             return
-        self._begun.add((uid, change))
+        self._begun.add((uid, change, again))
 
         def do() -> None:
             if self.api.exists(path) and self.api.item(path)["metadata"]["uid"] == uid:

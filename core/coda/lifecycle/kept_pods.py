@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.lifecycle.state import PodState, Progress, RankPod, Situation, Step, is_rank, of_attempt
+from coda.lifecycle.state import PodState, Progress, RankPod, Situation, Step, deletable, is_rank, of_attempt
 from coda.model.job import Phase
 
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
@@ -43,11 +43,11 @@ def _is_evidence(pod: RankPod, now: Situation, after: Progress) -> bool:
 
 
 def strays(now: Situation) -> tuple[RankPod, ...]:
-    """Return the pods that are no ranks of the attempt and are not being deleted yet.
+    """Return the pods that are no ranks of the attempt and are not being deleted yet, or for too long.
 
     An unbound pod is a rank only if it is pinned where the placement says: otherwise it would withhold another node's
     capacity."""
-    return tuple(pod for pod in now.pods if not pod.terminating and _is_stray(pod, now))
+    return tuple(pod for pod in deletable(now.pods) if _is_stray(pod, now))
 
 
 def _is_stray(pod: RankPod, now: Situation) -> bool:

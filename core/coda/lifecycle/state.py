@@ -72,6 +72,7 @@ class RankPod:
     ended: bool = False  # the whole pod, with its sidecars
     terminating: bool = False
     gone_by_s: float = 0.0  # the grace period of a terminating pod ends then
+    shorten_to_s: int = 0  # what its spec gives it to end, where whoever deleted it gave it longer; 0: nobody did
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
@@ -338,8 +339,10 @@ def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
 
 
 def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
-    """Return the pods that are not being deleted yet."""
-    return tuple(pod for pod in pods if not pod.terminating)
+    """Return the pods that are not being deleted yet, or that somebody gave longer to end than their spec does.
+
+    Else whoever may delete a pod could keep its capacity for years."""
+    return tuple(pod for pod in pods if not pod.terminating or pod.shorten_to_s)
 
 
 def lost_ranks(now: Situation) -> frozenset[int]:

@@ -333,7 +333,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if refused and progress.generation != now.generation:
         again = replace(now, progress=waits_anew(progress))
         return enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
-    running = tuple(pod for pod in now.pods if not pod.ended and not pod.terminating)
+    running = tuple(pod for pod in deletable(now.pods) if not pod.ended)
     limit_s = kept_s(now, config)
     over = limit_s is not None and now_s >= progress.completion_s + limit_s
     edited_s = progress.completion_s + config.edit_s if refused else 0.0  # its user is about to write it, too

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from coda.errors import CodaError, Conflict
 from coda.lifecycle import RankPod
+from coda.lifecycle.state import deletable
 from coda_kube.api.client import STRATEGIC_MERGE, Client, NotFound, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.names import LABEL_JOB_UID, RANK_FINALIZER
@@ -35,8 +36,8 @@ MOST_CLEARED: Final = 20_000
 
 Result = TypeVar("Result")
 
-Write = Callable[[str, str], Awaitable[None]]
-"""Writes the pod at a path that has a uid."""
+Write = Callable[[str, RankPod], Awaitable[None]]
+"""Writes the pod that is at a path."""
 
 
 class PodEndings:
@@ -71,7 +72,7 @@ class PodEndings:
             listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         pods = [rank_pod_from_json(pod, now_s=self._clock(), before=None) for pod in listing["items"]]
         namespace = job.json["metadata"]["namespace"]
-        left = [pod for pod in pods if pod.owned and not pod.terminating]
+        left = [pod for pod in deletable(tuple(pods)) if pod.owned]
         if await self.delete(namespace, job.uid, left) is not None:
             return self._clock() + LONGEST_DELAY_S  # nobody waits for it
         self._cleared[job.uid] = None
@@ -93,7 +94,7 @@ class PodEndings:
                 return until_s
             try:
                 async with self._requests.writing(Purpose.END, job_uid):
-                    await write(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", pod.uid)
+                    await write(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", pod)
             except NotLeaderError:
                 raise
             except CodaError as error:
@@ -111,12 +112,13 @@ class PodEndings:
         log.warning("pod %s does not end: %s; trying again in %.0f s, or when it changes", key, error, delay_s)
         return self._failed[key][2]
 
-    async def _delete(self, path: str, uid: str) -> None:
-        await self._client.delete(path, uid=uid)
+    async def _delete(self, path: str, pod: RankPod) -> None:
+        """Delete a pod with the grace period of its spec, also one that somebody deleted with a longer one."""
+        await self._client.delete(path, uid=pod.uid, grace_s=pod.shorten_to_s or None)
 
-    async def _lift(self, path: str, uid: str) -> None:
+    async def _lift(self, path: str, pod: RankPod) -> None:
         """Lift our finalizer from a pod, and no other pod of its name; no error if it is gone."""
-        patch = {"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [RANK_FINALIZER]}}
+        patch = {"metadata": {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [RANK_FINALIZER]}}
         try:
             await self._client.patch(path, patch, STRATEGIC_MERGE)
         except (NotFound, Conflict):

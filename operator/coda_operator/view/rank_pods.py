@@ -74,6 +74,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         ended=status.get("phase") in ("Failed", "Succeeded"),
         terminating="deletionTimestamp" in metadata,
         gone_by_s=_gone_by_s(metadata, now_s, known),
+        shorten_to_s=_shorten_to_s(metadata, spec),
         finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
         unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
@@ -232,8 +233,17 @@ def _first_s(is_true: bool, now_s: float, known_s: float | None) -> float | None
 def _gone_by_s(metadata: Item, now_s: float, known: RankPod | None) -> float:
     if "deletionTimestamp" not in metadata:
         return 0.0
-    grace_s = metadata.get("deletionGracePeriodSeconds") or 0
-    return known.gone_by_s if known is not None and known.terminating else now_s + float(grace_s)
+    gone_by_s = now_s + float(metadata.get("deletionGracePeriodSeconds") or 0)
+    return min(known.gone_by_s, gone_by_s) if known is not None and known.terminating else gone_by_s
+
+
+def _shorten_to_s(metadata: Item, spec: Item) -> int:
+    """Return the grace period of a pod's spec if its deletion has a longer one: the API server lets it be shortened.
+
+    A second at least: with 0 the pod is gone before its kubelet has stopped it."""
+    own_s = max(1, spec.get("terminationGracePeriodSeconds", 30))  # which is the default of Kubernetes
+    is_longer = "deletionTimestamp" in metadata and (metadata.get("deletionGracePeriodSeconds") or 0) > own_s
+    return own_s if is_longer else 0
 
 
 def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod | None) -> float | None:

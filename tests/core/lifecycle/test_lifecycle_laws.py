@@ -27,6 +27,7 @@ pods = st.builds(
     state=st.sampled_from(PodState),
     ended=st.booleans(),
     terminating=st.booleans(),
+    shorten_to_s=st.sampled_from([0, 0, 30]),
     gone_by_s=st.sampled_from([900.0, 999.0]),
     finalizers=st.sampled_from([(), ("example.com/keep",)]),
     unschedulable_since_s=st.sampled_from([None, 990.0, 999.0]),

@@ -232,6 +232,31 @@ def test_an_exit_code_of_zero_after_a_deletion_is_no_success(finished: str, stat
     assert seen.held
 
 
+@pytest.mark.parametrize(
+    ("own_s", "deleted_with_s", "shorten_to_s"),
+    [
+        pytest.param(30, 30, 0, id="its own"),
+        pytest.param(30, 31, 30, id="longer"),
+        pytest.param(30, 5, 0, id="shorter"),
+        pytest.param(0, 1, 0, id="none, which is a second"),
+        pytest.param(0, 600, 1, id="longer than none"),
+        pytest.param(30, None, 0, id="not deleted"),
+    ],
+)
+def test_a_longer_grace_period_than_that_of_the_spec_is_to_be_shortened(
+    own_s: int, deleted_with_s: int | None, shorten_to_s: int
+) -> None:
+    deletion = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": deleted_with_s}
+    asked = pod({}, **(deletion if deleted_with_s is not None else {}))
+    asked["spec"]["terminationGracePeriodSeconds"] = own_s
+    seen = rank_pod_from_json(asked, now_s=NOW_S)
+    assert seen.shorten_to_s == shorten_to_s
+    if shorten_to_s:
+        asked["metadata"]["deletionGracePeriodSeconds"] = shorten_to_s
+        gone_by_s = rank_pod_from_json(asked, now_s=NOW_S + 7, before=seen).gone_by_s
+        assert gone_by_s == NOW_S + min(deleted_with_s or 0, 7 + shorten_to_s)
+
+
 def test_what_was_seen_first_stays_true() -> None:
     """The end before the deletion, or the deletion before the end: no clock is asked."""
     done = {"phase": "Succeeded", "containerStatuses": main({"terminated": {"exitCode": 0}})}
