@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coda_kube.api.client import Client
+from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.write import job_path
 from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
@@ -79,12 +79,17 @@ async def test_ranks_with_a_host_port_go_to_nodes_of_their_own(user: Client) -> 
     assert len(set(runs["status"]["placement"]["nodes"])) == 2
 
 
-async def test_a_deleted_job_may_leave_its_pods_running(user: Client) -> None:
-    """`kubectl delete --cascade=orphan`."""
+async def test_an_administrator_may_delete_a_job_and_leave_its_pods_running(user: Client, admin: Client) -> None:
+    """`kubectl delete --cascade=orphan`. A user would keep GPUs that are lent, and nobody could stop these ranks."""
     job = await submit(user, job_json("orphaned", run_s=None))
-    await wait_for_phase(user, job, "Running")
+    running = await wait_for_phase(user, job, "Running")
     (pod,) = await pods_of(user, job)
-    await user._call("DELETE", job_path(job), None, {"propagationPolicy": "Orphan"})
+    orphan = {"propagationPolicy": "Orphan"}
+    with pytest.raises(Rejected, match="leave out --cascade=orphan"):
+        await user._call("DELETE", job_path(job), None, orphan)
+    with pytest.raises(Rejected, match="and the finalizer orphan"):
+        await user.patch(job_path(job), {"metadata": {"finalizers": [*running["metadata"]["finalizers"], "orphan"]}})
+    await admin._call("DELETE", job_path(job), None, orphan)
     await wait_gone(user, job_path(job))
     (left,) = await pods_of(user, job)
     assert left["metadata"]["uid"] == pod["metadata"]["uid"]

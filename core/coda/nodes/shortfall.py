@@ -73,7 +73,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         who = counted(shortfall.stuck, "training job")
         clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
     if not shortfall.holders and kind == "matching" and name is not None:
-        clauses.append("pods outside Coda hold the rest")
+        clauses.append("pods outside Coda, or that outlived their TrainingJob, hold the rest")
     return WaitReason(
         code=WaitCode.NO_USABLE_NODE
         if shortfall.blocked + shortfall.avoided == shortfall.matching

@@ -103,6 +103,7 @@ class Pod:
     has_wishes: bool = False  # has affinity or spreading of its own
     grace_s: float = 0.0  # of a terminating pod: how long it may take to end
     cpu_job: CpuJob | None = None  # None: the pod is no CPU job
+    user: str = ""  # who asked for it, or for the job that it is a rank of
 
 
 def id_of(item: Item) -> JobId:
@@ -146,6 +147,7 @@ def pod_from_json(item: Item) -> Pod:
         has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         cpu_job=cpu_job,
+        user=user_from_json(metadata),
     )
 
 

@@ -114,5 +114,6 @@ def _left(pod: Pod, kind: str) -> Job:
         generation=1,
         replicas=1,
         request=pod.request,
+        user=pod.user,
         ending=(pod.node or "",),
     )

@@ -39,6 +39,7 @@ VALIDATING: Final = (
     "coda-seats",
     "coda-users",
     "coda-owners",
+    "coda-orphans",
     "coda-writers",
 )
 WRITERS: Final = {"agent": "daemonsets", "operator": "deployments", "extender": "deployments"}

@@ -192,7 +192,7 @@ SHORT = [
         refusal(
             WaitCode.INSUFFICIENT_MEMORY,
             "needs 1 GPU, 1 core and 4 GiB of memory free on one node; the only matching node does not have that now; "
-            "too little memory is free; pods outside Coda hold the rest",
+            "too little memory is free; pods outside Coda, or that outlived their TrainingJob, hold the rest",
             numbers=capacity(1, 0, 0, 1),
             short_of=MEMORY,
         ),

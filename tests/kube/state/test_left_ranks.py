@@ -106,6 +106,18 @@ def test_pods_that_run_on_without_an_owner_are_charged(watched: Watched) -> None
     assert watched.charged() == 8
 
 
+@pytest.mark.parametrize("stamp", ["alice", None])
+@pytest.mark.parametrize("is_orphan", [True, False])
+def test_what_is_left_counts_for_the_user_who_asked_for_it(stamp: str | None, is_orphan: bool) -> None:
+    """Else whoever leaves a rank behind would begin again with nothing in their share."""
+    watched = Watched()
+    pod = in_default(rank(0), **({"ownerReferences": []} if is_orphan else {}))
+    if stamp:
+        pod["metadata"]["annotations"] = pod["metadata"]["annotations"] | {"coda.scheduler/user": stamp}
+    watched.state.on_pod(None, pod)
+    assert [(left.user, left.ending) for left in watched.state.snapshot().jobs] == [(stamp or "default", ("n0",))]
+
+
 def test_a_new_leader_charges_the_pods_of_a_job_that_had_finished() -> None:
     watched = Watched()
     watched.state.on_job(None, job("Succeeded"))
