@@ -21,6 +21,7 @@ from coda_kube.objects.names import OPERATOR_LEASE, SYSTEM_NAMESPACE
 from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
 from coda_operator.cordon_writer import Cordons
+from coda_operator.cores_limit import CoresLimit
 from coda_operator.cpu_history import CpuHistory
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
@@ -83,6 +84,7 @@ async def _run(settings: Settings, client: Client) -> None:
         rules=rules.book,
         trials=trials,
         pool_taints=settings.pool_taint_keys(),
+        cores_limit=CoresLimit(per_gpu=settings.most_cores_per_gpu),
     )
     metrics.show_failure_rules(rules.accepted, len(rules.refused))
     metrics.show_leader(elector.held)

@@ -27,6 +27,9 @@ class Settings(ReplicaSettings):
     pool_mode: Literal["tainted", "shared"] = "tainted"  # shared: nodes with GPUs belong to the pool without its taint
     pool_taints: str = POOL_TAINTS
     """Keys of taints that ranks without a GPU of their own tolerate, beside the pool's own; separated by commas."""
+    most_cores_per_gpu: float = Field(default=0.0, ge=0)
+    """Cores of a rank, sidecars included, for each of its GPUs: a job that asks for more is refused, and `auto` finds
+    no more. 0: no limit. Quotas of GPUs count no cores, so jobs of few GPUs could take all cores of a node."""
     certificates: Literal["own", "foreign"] = "own"  # foreign: somebody else makes those of extender and scheduler
     history_url: SecretStr = SecretStr("")
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""

@@ -14,6 +14,7 @@ from coda.history import FinishedJob
 from coda.lifecycle import LifecycleConfig
 from coda_kube.api.client import MERGE, Client
 from coda_kube.objects.json_types import Json
+from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox
 from coda_operator.history.writer import MOST_WAITING, Target, Writer
 from coda_operator.metrics import HistoryMetrics, Metrics
@@ -145,6 +146,7 @@ async def operator(
     store: Target | None = None,
     most_waiting: int = MOST_WAITING,
     trial_nodes: Mapping[str, str] | None = None,
+    cores_limit: CoresLimit = NO_LIMIT,
 ) -> AsyncIterator[Operator]:
     """An operator that leads until the block ends. `store` takes the records of finished jobs; None: no history."""
     client = wire or api
@@ -162,7 +164,8 @@ async def operator(
     )
     trials = Trials(client, trial_nodes)
     outbox = Outbox(writer, workers.wake, HistoryMetrics(metrics.registry), clock=clock)
-    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, outbox, clock=clock, trials=trials)
+    more: Any = {"clock": clock, "trials": trials, "cores_limit": cores_limit}
+    reconciler = Reconciler(client, cluster, requests, recorder, metrics, config, outbox, **more)
     metrics.show_jobs(cluster.jobs.by_key.values)
     metrics.show_nodes(cluster.nodes.unready_count, cluster.nodes.is_braked)
     metrics.show_leader(may_write)

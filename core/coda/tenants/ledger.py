@@ -32,8 +32,8 @@ class TenantShortage:
 
 
 class TenantLedger:
-    """GPU jobs count by their GPUs, CPU jobs by their cores. Cores of GPU jobs follow their GPUs: nobody chooses them,
-    so nobody is charged for them (our choice).
+    """GPU jobs count by their GPUs, CPU jobs by their cores. Nobody is charged for the cores and the memory of GPU jobs
+    (our choice): a ResourceQuota and the operator's `CODA_MOST_CORES_PER_GPU` limit them.
 
     Each job counts on every level of its tenant's path. O(levels) for a job that comes or goes."""
 

@@ -21,6 +21,7 @@ from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
+from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.reconcile.api_refusals import (
     Blame,
     blame_for,
@@ -66,7 +67,10 @@ class Acceptor:
         requests: RequestSlots,
         trial_nodes: Mapping[str, str],
         pool_taints: Sequence[str] = (),
+        *,
+        cores_limit: CoresLimit = NO_LIMIT,
     ) -> None:
+        self._cores_limit = cores_limit
         self._trial_nodes = trial_nodes
         self._pool_taints = pool_taints
         self._client = client
@@ -79,23 +83,40 @@ class Acceptor:
         A trial is accepted only if its gang would be: one rank with one GPU proves nothing about the gang's own shape.
         Between two attempts the gang was accepted before. Without an admitted pod there is no request: what the
         template says is not judged, capped or completed."""
-        if wanted.is_tried and job.progress.phase is not Phase.RESTARTING:
-            gang = await self._admitted(job, replace(wanted, trial=None))
+        if not wanted.is_tried:
+            return await self._within_limit(job, wanted)
+        if job.progress.phase is not Phase.RESTARTING:
+            gang = await self._within_limit(job, replace(wanted, trial=None))
             if isinstance(gang, TemplateRefused):
                 return gang
         return await self._admitted(job, wanted)
 
-    async def _admitted(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
+    async def _within_limit(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
+        """As `_admitted`, with no more cores per GPU than the platform allows: where Coda finds them, with fewer."""
+        answer = await self._admitted(job, wanted)
+        if isinstance(answer, TemplateRefused | NotAdmitted) or not (
+            excess := self._cores_limit.excess(job.json, answer)
+        ):
+            return answer
+        fewer = answer["cpusPerReplica"] - excess
+        if job.json["spec"]["cpusPerReplica"] == AUTO and fewer > 0:  # its sidecars have the rest
+            return await self._admitted(job, wanted, most_cores=fewer)
+        return TemplateRefused(message=self._cores_limit.sentence(job.json, answer))
+
+    async def _admitted(
+        self, job: JobRecord, wanted: Progress, *, most_cores: int = MOST_CORES
+    ) -> Json | TemplateRefused | NotAdmitted:
         """Ask with the cores of this attempt; of cores that Coda chose, with as many as a LimitRange allows.
 
         More are not found either: it refuses such a resize."""
         asked = job_for(job.json, wanted, self._trial_nodes)
-        cores = self._cores(job, asked, wanted.cores_multiple)
+        multiple = wanted.cores_multiple
+        cores = min(self._cores(job, asked, multiple), max(1, most_cores // multiple) * multiple)
         admitted = await self._dry_run(job, wanted, asked, cores)
         for _ in range(_MOST_TRIES if asked["spec"]["cpusPerReplica"] == AUTO else 0):
             if not isinstance(admitted, TemplateRefused) or not is_about_cores(admitted.message):
                 break
-            fewer = cores_allowed(admitted.message, cores) // wanted.cores_multiple * wanted.cores_multiple
+            fewer = cores_allowed(admitted.message, cores) // multiple * multiple
             if not 0 < fewer < cores:
                 chose = f"Coda chose {cores} cores per rank: set spec.cpusPerReplica, or change the LimitRange"
                 return replace(admitted, message=f"{chose}; {admitted.message}")
@@ -185,11 +206,11 @@ class Acceptor:
         if isinstance(wanted, int):
             return wanted
         gpus = spec["gpusPerReplica"]
-        ceiling_cores = self._cluster.nodes.most_cores(gpus) or MOST_CORES
+        ceiling_cores = self._cores_limit.ceiling(gpus, self._cluster.nodes.most_cores(gpus) or MOST_CORES)
         part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
-        cores = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
-        return in_multiples(cores, multiple, ceiling_cores)
+        found = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
+        return in_multiples(min(found, ceiling_cores), multiple, ceiling_cores)
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:

@@ -22,6 +22,7 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_BOOT, KIND
 from coda_kube.objects.quantities import quantity_from_milli
 from coda_kube.objects.quota_scopes import scopes_from_request, scopes_of_pod, shortage
+from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.reconcile.api_refusals import Blame, blame_for, reason_for, reason_for_resize
 from coda_operator.reconcile.pod_endings import ANOTHER
 from coda_operator.reconcile.pod_spec import headless_service, rank_pod
@@ -30,6 +31,9 @@ from coda_operator.trials import job_for
 from coda_operator.view import ClusterView, JobRecord
 
 log = logging.getLogger(__name__)
+
+MORE_CORES_PER_GPU: Final = "CoresPerGPU"
+"""The reason of a rank that does not get more cores: the platform limits them by its GPUs."""
 
 _NOT_SERVED: Final = "the server could not find the requested resource"
 
@@ -59,7 +63,10 @@ class GangPods:
         requests: RequestSlots,
         trial_nodes: Mapping[str, str],
         pool_taints: Sequence[str] = (),
+        *,
+        cores_limit: CoresLimit = NO_LIMIT,
     ) -> None:
+        self._cores_limit = cores_limit
         self._trial_nodes = trial_nodes
         self._pool_taints = pool_taints
         self._client = client
@@ -74,6 +81,8 @@ class GangPods:
         if step.create:
             refusal = await self._create(job, now, step.create)
             return None if refusal is None else PodRefused(reason=reason_for(refusal), error=refusal)
+        if (beyond := self._cores_limit.refuses(job, step.resize)) is not None:
+            return PodRefused(reason=MORE_CORES_PER_GPU, error=beyond)
         refusal = await self._resize(job, step.resize)
         return None if refusal is None else PodRefused(reason=reason_for_resize(refusal), error=refusal)
 

@@ -33,6 +33,7 @@ from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, no
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
+from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
@@ -79,6 +80,7 @@ class Reconciler:
         rules: RuleBook | None = None,
         trials: Trials | None = None,
         pool_taints: Sequence[str] = (),
+        cores_limit: CoresLimit = NO_LIMIT,
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
@@ -91,8 +93,9 @@ class Reconciler:
         self._denials = Denials(clock)
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._trials = trials or Trials()
-        self._acceptor = Acceptor(client, cluster, requests, self._trials.node_selector, pool_taints)
-        self._gang = GangPods(client, cluster, requests, self._trials.node_selector, pool_taints)
+        trial_nodes = self._trials.node_selector
+        self._acceptor = Acceptor(client, cluster, requests, trial_nodes, pool_taints, cores_limit=cores_limit)
+        self._gang = GangPods(client, cluster, requests, trial_nodes, pool_taints, cores_limit=cores_limit)
         self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
         self._endings = PodEndings(client, cluster, requests, clock)

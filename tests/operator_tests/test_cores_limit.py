@@ -1,0 +1,92 @@
+"""`CODA_MOST_CORES_PER_GPU`: a small quota of GPUs takes no whole node by its cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coda_kube.objects.json_types import Json
+from coda_operator.cores_limit import CoresLimit
+from tests.operator_tests.fake_cluster import FakeCluster
+from tests.operator_tests.operators import operator
+from tests.operator_tests.reconcile.test_resize import never_ends, resizes_of, until_ended, until_phase
+from tests.operator_tests.resizing_nodes import cores_of, grant, resizing_nodes
+from tests.operator_tests.rest_of_cluster import rest_of_cluster
+
+EIGHT = CoresLimit(per_gpu=8)
+
+
+def with_sidecar(cores: str) -> Json:
+    side = {"name": "side", "image": "side:1", "resources": {"requests": {"cpu": cores}}}
+    return {"spec": {"containers": [{"name": "main", "image": "train:1"}, side]}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"gpusPerReplica": 1, "cpusPerReplica": 48}, id="its own cores"),
+        pytest.param({"gpusPerReplica": 2, "cpusPerReplica": 17}, id="one too many"),
+        pytest.param({"gpusPerReplica": 1, "cpusPerReplica": 8, "template": with_sidecar("100m")}, id="a sidecar's"),
+        pytest.param({"gpusPerReplica": 1, "cpusPerReplica": "auto", "template": with_sidecar("40")}, id="auto"),
+    ],
+)
+async def test_a_job_that_asks_for_more_cores_per_gpu_is_refused_with_what_to_do(spec: Any) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api), operator(api, cores_limit=EIGHT):
+        job = api.submit(**spec)
+        await until_phase(api, job, "Failed")
+        status = api.status(job)
+    assert status["reason"] == "TemplateRefused"
+    most = 8 * spec["gpusPerReplica"]
+    assert status["message"].startswith("each rank asks for ")
+    assert status["message"].endswith(
+        f", and this platform allows 8 cores per GPU: ask for at most {most} cores per rank, sidecars included "
+        "(spec.cpusPerReplica), or for more GPUs"
+    )
+    assert not api.pods()
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        pytest.param({"gpusPerReplica": 8, "cpusPerReplica": 64}, EIGHT, id="as many as it may"),
+        pytest.param({"gpusPerReplica": 0, "cpusPerReplica": 64}, EIGHT, id="no GPU: its cores are charged"),
+        pytest.param({"gpusPerReplica": 1, "cpusPerReplica": 1024}, CoresLimit(), id="no limit"),
+    ],
+)
+async def test_other_jobs_run(spec: Any, limit: CoresLimit) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api), operator(api, cores_limit=limit):
+        await until_phase(api, api.submit(**spec), "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("limit", "spec", "cores"),
+    [
+        pytest.param(2.5, {}, 2, id="a fraction"),
+        pytest.param(8, {"template": with_sidecar("6500m")}, 1, id="what its sidecar leaves"),
+    ],
+)
+async def test_auto_begins_within_the_limit(limit: float, spec: Any, cores: int) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never_ends), operator(api, cores_limit=CoresLimit(per_gpu=limit)):
+        job = api.submit(gpusPerReplica=1, cpusPerReplica="auto", **spec)
+        await until_phase(api, job, "Running")
+        assert api.status(job)["request"]["cpusPerReplica"] == cores
+
+
+async def test_auto_does_not_grow_beyond_the_limit_and_says_so() -> None:
+    api = FakeCluster()
+    limited = operator(api, cores_limit=CoresLimit(per_gpu=1))
+    async with rest_of_cluster(api, exit_code=never_ends), resizing_nodes(api), limited:
+        job = api.submit(cpusPerReplica="auto")
+        await until_phase(api, job, "Running")
+        before = cores_of(api)
+        grant(api, job, 9)
+        resize = await until_ended(api, job)
+        assert (resize["state"], resize["reason"]) == ("Refused", "CoresPerGPU")
+        assert "this platform allows 1 cores per GPU" in resize["message"]
+        assert (cores_of(api), resizes_of(api)) == (before, [])
+        grant(api, job, 8, sequence=2)
+        assert (await until_ended(api, job, 2))["state"] == "Done"
