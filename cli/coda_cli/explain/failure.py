@@ -42,5 +42,5 @@ def _alike(job: Item, others: Iterable[Item], now_s: float) -> tuple[str, ...]:
     for other in others:
         known.see(other, now_s)
     since = known.alike(job, failure.get("signature") or "", now_s).names
-    before = tuple((failure.get("alike") or {}).get("names") or ())
-    return tuple(dict.fromkeys((*since, *before)))
+    before = (failure.get("alike") or {}).get("names") or ()
+    return (*since, *(name for name in before if name not in since))  # one of another namespace is `NAMESPACE/*`

@@ -7,12 +7,14 @@ A job that is deleted is forgotten, so its user may end the matter. A user count
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from coda.correlation import Alike, FailedJob, Outcome, alike_among
 from coda.correlation.failed_jobs import WINDOW_S
 from coda.lifecycle.failures import RANK_FAILED
-from coda.model import Phase
+from coda.model import JobId, Phase
+from coda.model.decision import name_for
 from coda_kube.failures.node_failures import NodeFailures
 from coda_kube.failures.owners import Owner, owner_from_json
 from coda_kube.objects.quantities import seconds_from_time
@@ -65,9 +67,12 @@ class FailedJobs:
         self._owner_by_uid.clear()
 
     def alike(self, job: Item, signature: str, now_s: float) -> Alike:
-        """Return the other jobs of the same user that failed so. O(the user's failed jobs)."""
-        jobs = self._jobs_by_owner.get(owner_from_json(job["metadata"]), {})
-        return alike_among(jobs.values(), signature, job["metadata"]["uid"], now_s)
+        """Return the other jobs of the same user that failed so, with names that users of the job's namespace may know.
+
+        O(the user's failed jobs)."""
+        jobs, metadata = self._jobs_by_owner.get(owner_from_json(job["metadata"]), {}), job["metadata"]
+        alike = alike_among(jobs.values(), signature, metadata["uid"], now_s)
+        return replace(alike, names=tuple([name_for(metadata["namespace"], JobId(name)) for name in alike.names]))
 
     def _drop_old(self, jobs: dict[str, FailedJob], now_s: float) -> None:
         oldest = min(jobs.values(), key=lambda job: (job.time_s, job.name))

@@ -74,9 +74,20 @@ def test_nobody_influences_the_jobs_of_others() -> None:
         job("c", user="", namespace="ann"),
     ]
     assert names(known(*others), MINE) == ()
-    assert names(known(job("d", namespace="elsewhere")), MINE) == ("elsewhere/d",)
+    assert names(known(job("d", namespace="elsewhere")), MINE) == ("elsewhere/*",)
     pipelines = job("x", user="system:serviceaccount:system:p", namespace="system")
     assert names(known(pipelines), job("y", user="system", namespace="other")) == ()
+
+
+def test_jobs_of_other_namespaces_are_counted_and_not_named() -> None:
+    """Whoever reads a namespace's jobs may know nothing of what its users do elsewhere."""
+    others = [
+        job("a", ago_s=1),
+        job("secret", namespace="elsewhere", ago_s=2),
+        job("b", namespace="elsewhere", ago_s=3),
+    ]
+    assert names(known(*others), MINE) == ("team/a", "elsewhere/*", "elsewhere/*")
+    assert len(known(*others).alike(MINE, "s", NOW_S).stops_s) == 3
 
 
 def test_a_job_that_counts_for_another_user_counts_no_more_for_the_first() -> None:
