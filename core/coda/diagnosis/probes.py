@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from coda.diagnosis.patterns import Pattern, Where
@@ -43,17 +43,27 @@ class ProbeIndex:
 
 
 class _Starts:
-    """Entries by the starts of words, looked up by their first letters: all of them, if a start is a short one."""
+    """Entries by the starts of words, looked up by their first letters: all of them, if a start is a short one.
+
+    Many starts may have the same first letters, as all names of errors have the same end. So these are looked up by
+    their lengths, too."""
 
     def __init__(self, entries_by_start: Mapping[str, list[Entry]]) -> None:
-        self._by_edge: dict[int, dict[str, list[tuple[str, list[Entry]]]]] = {}
-        for start, entries in entries_by_start.items():
+        self._by_edge: dict[int, dict[str, dict[int, dict[str, tuple[int, list[Entry]]]]]] = {}
+        for number, (start, entries) in enumerate(entries_by_start.items()):
             letters = min(_EDGE, len(start))
-            self._by_edge.setdefault(letters, {}).setdefault(start[:letters], []).append((start, entries))
+            by_length = self._by_edge.setdefault(letters, {}).setdefault(start[:letters], {})
+            by_length.setdefault(len(start), {})[start] = number, entries
 
-    def of(self, word: str) -> Iterator[list[Entry]]:
-        """Yield the entries of each start that the word has."""
+    def of(self, word: str) -> list[list[Entry]]:
+        """Return the entries of each start that the word has, in the order of the book for starts of one edge."""
+        found: list[list[Entry]] = []
         for letters, by_edge in self._by_edge.items():
-            for start, entries in by_edge.get(word[:letters], ()):
-                if word.startswith(start):
-                    yield entries
+            if by_length := by_edge.get(word[:letters]):
+                starts = [known for length, by_start in by_length.items() if (known := by_start.get(word[:length]))]
+                found += [entries for _, entries in sorted(starts, key=_number_of)]
+        return found
+
+
+def _number_of(numbered: tuple[int, list[Entry]]) -> int:
+    return numbered[0]
