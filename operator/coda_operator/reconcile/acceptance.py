@@ -37,6 +37,10 @@ from coda_operator.view import ClusterView, JobRecord
 
 CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
 _MOST_TRIES = 3  # with fewer cores: a LimitRange may bound a container, its pod, and there may be several
+CLAIMS_REFUSED = (
+    "devices of a claim count for no quota of GPUs and no plan: leave spec.template.spec.resourceClaims out, and ask "
+    "for GPUs by spec.gpusPerReplica"
+)
 MOST_CORES = 1024  # the CRD's limit; used while no node is known
 
 
@@ -83,6 +87,8 @@ class Acceptor:
         A trial is accepted only if its gang would be: one rank with one GPU proves nothing about the gang's own shape.
         Between two attempts the gang was accepted before. Without an admitted pod there is no request: what the
         template says is not judged, capped or completed."""
+        if job.json["spec"]["template"]["spec"].get("resourceClaims"):  # a webhook of the platform may add some
+            return TemplateRefused(message=CLAIMS_REFUSED)
         if not wanted.is_tried:
             return await self._within_limit(job, wanted)
         if job.progress.phase is not Phase.RESTARTING:

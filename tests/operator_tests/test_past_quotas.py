@@ -1,4 +1,4 @@
-"""`CODA_MOST_CORES_PER_GPU`: a small quota of GPUs takes no whole node by its cores."""
+"""What quotas of GPUs do not count: cores (`CODA_MOST_CORES_PER_GPU`), and GPUs that a claim brings."""
 
 from __future__ import annotations
 
@@ -44,6 +44,20 @@ async def test_a_job_that_asks_for_more_cores_per_gpu_is_refused_with_what_to_do
         f", and this platform allows 8 cores per GPU: ask for at most {most} cores per rank, sidecars included "
         "(spec.cpusPerReplica), or for more GPUs"
     )
+    assert not api.pods()
+
+
+async def test_a_template_that_claims_devices_is_refused_with_what_to_do() -> None:
+    """GPUs of a claim would count for no quota and no plan."""
+    api = FakeCluster()
+    template = with_sidecar("1")
+    template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "eight-gpus"}]
+    async with rest_of_cluster(api), operator(api):
+        job = api.submit(template=template)
+        await until_phase(api, job, "Failed")
+        status = api.status(job)
+    assert status["reason"] == "TemplateRefused"
+    assert "leave spec.template.spec.resourceClaims out, and ask for GPUs by spec.gpusPerReplica" in status["message"]
     assert not api.pods()
 
 
