@@ -32,6 +32,10 @@ TAKEN: Final = "coda: a pod bound there has taken the room"
 OUT_OF_TOUCH: Final = "coda: not in touch with the API server"
 BOUND: Final = "coda: this pod is bound already"
 
+NOMINATED_S: Final = 3600.0
+"""A new leader counts a pod so long on the node that its status names. Our choice: kube-scheduler waits for a volume for
+ten minutes by default, and asks the filter again then. Anybody with the right to write the status may name a node."""
+
 _MOST_OFFERED: Final = 5000  # nodes, to all pods in flight together: counting them takes below a millisecond
 
 
@@ -155,7 +159,7 @@ class Guard:
                 node = pod.nominated_to or pod.pinned_to
                 nodes = (node,) if node else None
                 in_flight = InFlight(uid=pod.uid, request=pod.request, nodes=nodes)
-                lasts_s = float("inf") if pod.nominated_to else limit_s
+                lasts_s = NOMINATED_S if pod.nominated_to else limit_s
                 self.in_flight.add(in_flight, version=0, limit_s=lasts_s)
 
     def pod_changed(self, before: Pod | None, after: Pod | None, old: Json | None, new: Json | None) -> None:

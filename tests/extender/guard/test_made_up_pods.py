@@ -105,3 +105,13 @@ def test_a_rank_is_judged_as_the_api_server_shows_it(known: Known) -> None:
     known.job("gang", phase="Launched", placement=placement("n1"))
     known.pod(None, rank_json("gang", 0, "n1", gpus=9))
     assert known.ask(rank_json("gang", 0, "n1", gpus=8), "n1").refused == {"n1": NO_PLAN}
+
+
+def test_a_new_leader_counts_a_nominated_pod_for_an_hour_at_most(known: Known) -> None:
+    """Whoever may write the status of a pod names a node there, and kube-scheduler may never bind it."""
+    known.pod(None, pod_json("waits", gpus=8, status={"nominatedNodeName": "n1"}))
+    known.guard.take_over(("coda",), limit_s=5.0)
+    known.now_s += 1800.0  # its volume may take long
+    assert [pod.nodes for pod in known.guard.in_flight.pods()] == [("n1",)]
+    known.now_s += 1801.0
+    assert known.guard.in_flight.pods() == ()
