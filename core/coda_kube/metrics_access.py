@@ -29,7 +29,8 @@ OUTAGE_S: Final = 3600.0
 """Our choice: so long an allowed token is believed while the API server does not answer."""
 MOST_KEPT: Final = 64
 MOST_AT_ONCE: Final = 2
-"""Reviews under way. Anybody may send tokens that he made up: these must not become a flood for the API server."""
+"""Reviews under way, of tokens that were allowed before and as many of others. Anybody may send tokens that he made up:
+these must not become a flood for the API server, nor keep those out who were allowed."""
 LONGEST_TOKEN: Final = 8192
 
 
@@ -50,7 +51,7 @@ class MetricsAccess:
         self._client = client
         self._clock = clock
         self._kept: dict[bytes, _Verdict] = {}  # by the token's digest, the oldest first
-        self._under_way = 0
+        self._under_way = {False: 0, True: 0}  # reviews, by whether the token was allowed before
 
     async def judge(self, authorization: str | None) -> HTTPStatus:
         """OK, UNAUTHORIZED (no valid token), FORBIDDEN (not allowed), or SERVICE_UNAVAILABLE (nobody can say now).
@@ -64,17 +65,18 @@ class MetricsAccess:
         kept, now_s = self._kept.get(digest), self._clock()
         if kept is not None and now_s - kept.reviewed_s < FRESH_S:
             return kept.status
-        old = kept is not None and kept.status is HTTPStatus.OK and now_s - kept.reviewed_s < OUTAGE_S
-        if self._under_way >= MOST_AT_ONCE:
+        known = kept is not None and kept.status is HTTPStatus.OK
+        old = known and kept is not None and now_s - kept.reviewed_s < OUTAGE_S
+        if self._under_way[known] >= MOST_AT_ONCE:
             return HTTPStatus.OK if old else HTTPStatus.SERVICE_UNAVAILABLE
-        self._under_way += 1
+        self._under_way[known] += 1
         try:
             status = await self._review(token)
         except CodaError as error:
             log.warning("who asks for metrics cannot be reviewed: %s", error)
             return HTTPStatus.OK if old else HTTPStatus.SERVICE_UNAVAILABLE
         finally:
-            self._under_way -= 1
+            self._under_way[known] -= 1
         self._keep(digest, _Verdict(status, now_s))
         return status
 

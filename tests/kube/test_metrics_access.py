@@ -116,3 +116,19 @@ async def test_made_up_tokens_are_no_flood_and_push_nobody_out() -> None:
     assert await access.judge("Bearer good") is HTTPStatus.OK
     server.answering.set()
     assert {await task for task in under_way} == {HTTPStatus.UNAUTHORIZED}
+
+
+async def test_who_was_allowed_is_reviewed_again_beside_made_up_tokens() -> None:
+    """Else whoever keeps all reviews busy for an hour would keep Prometheus out."""
+    server, clock = Reviewer("prometheus"), Clock()
+    access = MetricsAccess(server, clock=clock)
+    await access.judge("Bearer good")
+    server.answering.clear()
+    strangers = [asyncio.create_task(access.judge(f"Bearer x{number}")) for number in range(MOST_AT_ONCE)]
+    await asyncio.sleep(0)
+    clock.now_s += OUTAGE_S
+    asking = asyncio.create_task(access.judge("Bearer good"))
+    await asyncio.sleep(0)
+    server.answering.set()
+    assert await asking is HTTPStatus.OK
+    assert {await task for task in strangers} == {HTTPStatus.UNAUTHORIZED}
