@@ -33,8 +33,8 @@ OUT_OF_TOUCH: Final = "coda: not in touch with the API server"
 BOUND: Final = "coda: this pod is bound already"
 
 NOMINATED_S: Final = 3600.0
-"""A new leader counts a pod so long on the node that its status names. Our choice: kube-scheduler waits for a volume for
-ten minutes by default, and asks the filter again then. Anybody with the right to write the status may name a node."""
+"""A new leader counts a pod so long on the node that its status names. Our choice: kube-scheduler waits for a volume
+for ten minutes by default, and asks the filter again then. Whoever may write the status can name any node."""
 
 _MOST_OFFERED: Final = 5000  # nodes, to all pods in flight together: counting them takes below a millisecond
 
