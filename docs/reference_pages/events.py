@@ -123,6 +123,7 @@ OF_A_SEARCH: Final[Mapping[str, str]] = MappingProxyType(
         "Infeasible": "never changed: the kubelet says that its node can never give the cores",
         "NodeTooSmall": "the cores were refused: the node has fewer",
         "ResizeRefused": "the cores were refused by the API server: the message says why",
+        "CoresPerGPU": "the cores were refused: the platform limits them by the rank's GPUs",
         "QuotaExceeded": "the cores were refused by a ResourceQuota of the namespace",
         "InsufficientCPU": "the cores were refused: its nodes have no more free",
         "NodeGone": "the cores were refused: a node of it does not exist any more",
