@@ -363,7 +363,7 @@ async def test_the_policies_warn_while_a_pod_runs_that_they_would_refuse(
     assert "- Deny" not in warned
     bindings = (await admin.list_pages(COLLECTIONS["ValidatingAdmissionPolicyBinding"]))["items"]
     ours = {item["metadata"]["name"]: item["spec"]["validationActions"] for item in bindings}
-    assert len(ours) == 10
+    assert len(ours) == 11
     assert set(map(tuple, ours.values())) == {("Deny",)}
 
 

@@ -241,5 +241,5 @@ async def test_pods_are_listed_only_for_what_they_decide(
 def test_a_value_says_whether_the_policies_refuse(helm: Helm, value: str, actions: list[str]) -> None:
     items = helm.render(f"policies.action={value}")
     bindings = [item for item in items if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert len(bindings) == 10
+    assert len(bindings) == 11
     assert all(item["spec"]["validationActions"] == actions for item in bindings)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.e2e
 
 DEADLINE_S = 10.0  # of growth; a kubelet of these takes 0.3 s, and on a busy machine some seconds
 GRANTING = QUICK_LEASE | {"CODA_RESIZE_DEADLINE_S": str(DEADLINE_S)}
+PROFILES = "/apis/coda.scheduler/v1alpha1/nodeprofiles"
 SPEC = ClusterSpec(
     nodes="4x4x17",  # a core of each is left to daemons
     racks=2,
@@ -229,7 +230,9 @@ async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_foun
     assert await cores_of(user, third) == {("3", "3", "3", 0)}  # 5 for 2 GPUs
 
 
-async def test_a_job_on_a_node_without_an_agent_says_so_until_one_begins(cluster: LocalCluster, user: Client) -> None:
+async def test_a_job_on_a_node_without_an_agent_says_so_until_one_begins(
+    cluster: LocalCluster, user: Client, admin: Client
+) -> None:
     job = await run(user, auto_job("unsought", gpus=2))
 
     def tunable(said: str) -> Callable[[Json], bool]:
@@ -238,6 +241,8 @@ async def test_a_job_on_a_node_without_an_agent_says_so_until_one_begins(cluster
     told = (await wait_for(user, job_path(job), tunable("False"), within_s=90))["status"]
     assert told["reason"] == "NoAgent"
     assert "has no agent that looks for its cores" in told["message"]
+    node: Json = {"metadata": {"name": (await user.get(job_path(job)))["status"]["placement"]["nodes"][0]}}
+    await admin.create(PROFILES, {"apiVersion": "coda.scheduler/v1alpha1", "kind": "NodeProfile"} | node)
     await tell(cluster, job, Tuning(attempt=1, phase=TuningPhase.MEASURING))
     assert (await wait_for(user, job_path(job), tunable("True")))["status"]["reason"] == "Running"
 
