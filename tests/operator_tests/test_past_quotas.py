@@ -8,13 +8,16 @@ import pytest
 
 from coda_kube.objects.json_types import Json
 from coda_operator.cores_limit import CoresLimit
-from tests.operator_tests.fake_cluster import FakeCluster
+from tests.operator_tests.fake_cluster import PODS, FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.reconcile.test_resize import never_ends, resizes_of, until_ended, until_phase
 from tests.operator_tests.resizing_nodes import cores_of, grant, resizing_nodes
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.test_lost_ranks import reaches
+from tests.operator_tests.test_trials import TRIAL, TRIAL_NEVER_ENDS
 
 EIGHT = CoresLimit(per_gpu=8)
+THREE = CoresLimit(per_gpu=3)
 
 
 def with_sidecar(cores: str) -> Json:
@@ -73,6 +76,93 @@ async def test_other_jobs_run(spec: Any, limit: CoresLimit) -> None:
     api = FakeCluster()
     async with rest_of_cluster(api), operator(api, cores_limit=limit):
         await until_phase(api, api.submit(**spec), "Succeeded")
+
+
+BESIDE_SUSPENSION: Any = [
+    pytest.param({"suspend": True}, {"suspend": False}, id="suspended and resumed"),
+    pytest.param({}, {}, id="restarted"),
+]
+
+
+async def stop(api: FakeCluster, job: str, edit: Any) -> None:
+    """End the attempt: by an edit that suspends the job, or else by the loss of a pod."""
+    if edit:
+        api.edit(job, **edit)
+        await reaches(api, job, "Suspended")
+    else:
+        api.end(f"{PODS}/job-1-0")
+
+
+@pytest.mark.parametrize(("before", "after"), BESIDE_SUSPENSION)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"cpusPerReplica": 32}, id="its own cores"),
+        pytest.param({"cpusPerReplica": 24, "template": with_sidecar("8")}, id="a sidecar's"),
+        pytest.param({"cpusPerReplica": "auto", "template": with_sidecar("40")}, id="auto"),
+    ],
+)
+async def test_what_was_accepted_before_the_limit_comes_back(spec: Any, before: Any, after: Any) -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never_ends):
+        async with operator(api):
+            job = api.submit(replicas=1, gpusPerReplica=8, **spec)
+            await reaches(api, job, "Running")
+        async with operator(api, cores_limit=THREE):
+            await stop(api, job, before)
+            api.edit(job, **after)
+            await reaches(api, job, "Running", attempt=2)
+
+
+async def test_the_gang_of_a_trial_that_was_accepted_before_the_limit_runs() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=TRIAL_NEVER_ENDS):
+        async with operator(api):
+            job = api.submit(gpusPerReplica=8, cpusPerReplica=33, trial=TRIAL, template=with_sidecar("1"))
+            await reaches(api, job, "Running")
+        async with operator(api, cores_limit=THREE):
+            api.change(job, lambda item: item["status"].update(progress={"attempt": 1, "step": 1}))
+            await reaches(api, job, "Succeeded", attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({}, {"template": with_sidecar("9")}, id="a larger sidecar"),
+        pytest.param({"suspend": True}, {"suspend": False, "cpusPerReplica": 33}, id="more cores"),
+        pytest.param({"suspend": True}, {"suspend": False, "gpusPerReplica": 4}, id="fewer GPUs"),
+    ],
+)
+async def test_an_edit_brings_no_more_than_was_accepted_before_the_limit(before: Any, after: Any) -> None:
+    """A template may be edited at any time, and the size of a suspended job."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never_ends):
+        async with operator(api):
+            job = api.submit(replicas=1, gpusPerReplica=8, cpusPerReplica=32, template=with_sidecar("8"))
+            await reaches(api, job, "Running")
+        async with operator(api, cores_limit=THREE):
+            if not before:
+                api.edit(job, **after)
+            await stop(api, job, before)
+            if before:
+                api.edit(job, **after)
+            status = await reaches(api, job, "Suspended" if before else "Restarting", reason="PodRefused")
+            assert "not accepted again yet: each rank asks for " in status["message"]
+
+
+async def test_a_running_job_gets_no_claims_by_an_edit() -> None:
+    api = FakeCluster()
+    template = with_sidecar("1")
+    template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "eight-gpus"}]
+    async with rest_of_cluster(api, exit_code=never_ends), operator(api):
+        job = api.submit(replicas=1)
+        await reaches(api, job, "Running")
+        api.edit(job, template=template)
+        api.end(f"{PODS}/job-1-0")
+        status = await reaches(api, job, "Restarting", reason="PodRefused")
+        assert "leave spec.template.spec.resourceClaims out" in status["message"]
+        api.edit(job, template=with_sidecar("1"))
+        await reaches(api, job, "Running", attempt=2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from coda.allocator import start_cores
 from coda.allocator.start_point import in_multiples
 from coda.errors import Outage
 from coda.lifecycle import Progress
-from coda.lifecycle.transitions import GangSize
+from coda.lifecycle.transitions import GangSize, is_refused_for_good
 from coda.model import Phase
 from coda.wording import listed
 from coda_kube.api.client import Client, NotFound, Rejected
@@ -98,7 +98,9 @@ class Acceptor:
         return await self._admitted(job, wanted)
 
     async def _within_limit(self, job: JobRecord, wanted: Progress) -> Json | TemplateRefused | NotAdmitted:
-        """As `_admitted`, with no more cores per GPU than the platform allows: where Coda finds them, with fewer."""
+        """As `_admitted`, with no more cores per GPU than the platform allows: where Coda finds them, with fewer.
+
+        A job that was accepted before the limit keeps what it had."""
         answer = await self._admitted(job, wanted)
         if isinstance(answer, TemplateRefused | NotAdmitted) or not (
             excess := self._cores_limit.excess(job.json, answer)
@@ -107,7 +109,16 @@ class Acceptor:
         fewer = answer["cpusPerReplica"] - excess
         if job.json["spec"]["cpusPerReplica"] == AUTO and fewer > 0:  # its sidecars have the rest
             return await self._admitted(job, wanted, most_cores=fewer)
+        if self._comes_back(job, answer):
+            return answer
         return TemplateRefused(message=self._cores_limit.sentence(job.json, answer))
+
+    def _comes_back(self, job: JobRecord, answer: Json) -> bool:
+        """True if the job was accepted before, is not judged anew, and asks for no more cores than then."""
+        before = job.request
+        if before is None or is_refused_for_good(job.progress, job.generation, was_accepted=True):
+            return False
+        return self._cores_limit.was_kept(before, answer)
 
     async def _admitted(
         self, job: JobRecord, wanted: Progress, *, most_cores: int = MOST_CORES
