@@ -43,15 +43,6 @@ class CoresLimit:
             "(spec.cpusPerReplica), or for more GPUs"
         )
 
-    def was_kept(self, before: Json, after: Json) -> bool:
-        """True if a rank that asks for `after` asks for no more than one of an accepted request, `before`.
-
-        A template may be edited at any time, so sidecars count for themselves. The main container's cores count by
-        GPU: the request before may be that of a trial."""
-        (gpus_before, cores_before, rest_before_m), (gpus, cores, rest_m) = _parts(before), _parts(after)
-        is_as_wide = 1 <= gpus_before <= gpus
-        return is_as_wide and rest_m <= rest_before_m and cores * gpus_before <= cores_before * gpus
-
     def refuses(self, job: JobRecord, changes: Iterable[tuple[RankSize, int]]) -> Rejected | None:
         """Return why ranks do not get these cores: one of them would grow beyond the limit. None: they may."""
         request = job.request
@@ -67,6 +58,16 @@ class CoresLimit:
         if not self.per_gpu or not gpus:
             return 0
         return resources_from_quantities(request["resources"], pods=1).cpu_m - int(1000 * self.per_gpu * gpus)
+
+
+def kept_cores(before: Json, after: Json) -> int:
+    """Return how many cores the main container keeps of an accepted request, `before`; 0 if a rank asks for more.
+
+    A template may be edited at any time, so sidecars count for themselves. The main container's cores count by
+    GPU: the request before may be that of a trial."""
+    (gpus_before, cores_before, rest_before_m), (gpus, _, rest_m) = _parts(before), _parts(after)
+    is_as_wide = 1 <= gpus_before <= gpus
+    return cores_before * gpus // gpus_before if is_as_wide and rest_m <= rest_before_m else 0
 
 
 def _parts(request: Json) -> tuple[int, int, int]:

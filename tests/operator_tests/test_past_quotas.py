@@ -180,6 +180,22 @@ async def test_auto_begins_within_the_limit(limit: float, spec: Any, cores: int)
         assert api.status(job)["request"]["cpusPerReplica"] == cores
 
 
+async def test_cores_that_must_be_even_stay_within_the_limit() -> None:
+    """A kubelet with `full-pcpus-only` refused the odd number that its sidecar left."""
+    api = FakeCluster()
+    limited = operator(api, cores_limit=CoresLimit(per_gpu=12))
+    async with rest_of_cluster(api, exit_code=never_ends), limited:
+        job = api.submit(replicas=1, gpusPerReplica=1, cpusPerReplica="auto", template=with_sidecar("11"))
+        await reaches(api, job, "Running")
+        assert api.status(job)["request"]["cpusPerReplica"] == 1
+        said = "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2"
+        refused = {"phase": "Failed", "reason": "SMTAlignmentError", "message": said}
+        api.change(f"{PODS}/job-1-0", lambda pod: pod["status"].update(refused))
+        status = await reaches(api, job, "Restarting", reason="PodRefused")
+        assert "each rank asks for 13 cores and 1 GPU" in status["message"]
+        assert len(api.pods()) == 0
+
+
 async def test_auto_does_not_grow_beyond_the_limit_and_says_so() -> None:
     api = FakeCluster()
     limited = operator(api, cores_limit=CoresLimit(per_gpu=1))

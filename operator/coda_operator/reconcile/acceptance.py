@@ -21,7 +21,7 @@ from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
-from coda_operator.cores_limit import NO_LIMIT, CoresLimit
+from coda_operator.cores_limit import NO_LIMIT, CoresLimit, kept_cores
 from coda_operator.reconcile.api_refusals import (
     Blame,
     blame_for,
@@ -102,23 +102,28 @@ class Acceptor:
 
         A job that was accepted before the limit keeps what it had."""
         answer = await self._admitted(job, wanted)
-        if isinstance(answer, TemplateRefused | NotAdmitted) or not (
-            excess := self._cores_limit.excess(job.json, answer)
-        ):
+        if isinstance(answer, TemplateRefused | NotAdmitted) or not (excess := self._excess(job, answer)):
             return answer
-        fewer = answer["cpusPerReplica"] - excess
-        if job.json["spec"]["cpusPerReplica"] == AUTO and fewer > 0:  # its sidecars have the rest
-            return await self._admitted(job, wanted, most_cores=fewer)
-        if self._comes_back(job, answer):
+        kept = self._kept_cores(job, answer)
+        most_cores = answer["cpusPerReplica"] - excess  # its sidecars have the rest
+        if most_cores <= 0:
+            most_cores = kept
+        if job.json["spec"]["cpusPerReplica"] == AUTO and most_cores > 0:
+            answer = await self._admitted(job, wanted, most_cores=most_cores)
+            if isinstance(answer, TemplateRefused | NotAdmitted) or not self._excess(job, answer):
+                return answer  # else they must be a multiple of more than that
+        if answer["cpusPerReplica"] <= kept:
             return answer
         return TemplateRefused(message=self._cores_limit.sentence(job.json, answer))
 
-    def _comes_back(self, job: JobRecord, answer: Json) -> bool:
-        """True if the job was accepted before, is not judged anew, and asks for no more cores than then."""
-        before = job.request
-        if before is None or is_refused_for_good(job.progress, job.generation, was_accepted=True):
-            return False
-        return self._cores_limit.was_kept(before, answer)
+    def _excess(self, job: JobRecord, answer: Json) -> int:
+        return self._cores_limit.excess(job.json, answer)
+
+    def _kept_cores(self, job: JobRecord, answer: Json) -> int:
+        """Return how many cores a rank has of right, whatever the limit; 0: none, as it was not accepted before."""
+        if job.request is None or is_refused_for_good(job.progress, job.generation, was_accepted=True):
+            return 0
+        return kept_cores(job.request, answer)
 
     async def _admitted(
         self, job: JobRecord, wanted: Progress, *, most_cores: int = MOST_CORES
