@@ -77,16 +77,19 @@ def ended_with_its_node(pod: RankPod, now: Situation, config: LifecycleConfig) -
     """True if the rank was running when its node went away, and its end was told then or soon after the return.
 
     Kubelets report such ends in many ways, for example as the exit code of a container that a reboot ended. Boot ids
-    tell of reboots that nobody saw: of those that are known, the present one is not that of the pod."""
+    tell of reboots: of those that are known, the present one is not that of the pod. They alone decide where nobody saw
+    the node go, or the rank end. Else the order does: what failed before a reboot failed by itself."""
     boot = now.boots.get(pod.node or "", "")
-    if pod.ended_s is not None and pod.boot and boot and boot != pod.boot:
-        return True
-    outage = now.outages.get(pod.node or "")
-    if outage is None or pod.started_s is None or pod.ended_s is None:
+    rebooted = bool(pod.boot) and bool(boot) and boot != pod.boot
+    if pod.ended_s is None:
         return False
+    outage = now.outages.get(pod.node or "")
+    if outage is None or pod.started_s is None:
+        return rebooted
     since_s, until_s = outage
-    back_s = math.inf if until_s is None else until_s + config.node_back_s
-    return pod.started_s - config.order_s <= since_s <= pod.ended_s + config.order_s and pod.ended_s <= back_s
+    back_s = math.inf if until_s is None or rebooted else until_s + config.node_back_s  # nothing outlives a reboot
+    ran = pod.started_s - config.order_s <= since_s or (rebooted and pod.started_s == pod.ended_s)
+    return ran and since_s <= pod.ended_s + config.order_s and pod.ended_s <= back_s
 
 
 def with_node_trouble(progress: Progress, now: Situation, now_s: float, config: LifecycleConfig) -> Progress:

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from coda.lifecycle import LifecycleConfig
+from coda.lifecycle import LifecycleConfig, PodState
+from coda.lifecycle.failures import attempt_failure
 from coda.lifecycle.node_loss import Brake, brake_moment, next_brake
+from coda.model import Phase
+from tests.core.gangs import NOW_S, pod, situation
 
 CONFIG = LifecycleConfig()
 MINUTE_S = 60.0
@@ -87,3 +90,32 @@ def test_after_a_calm_time_the_brake_lasts_as_long_as_the_first_time() -> None:
 def test_a_share_of_one_is_never_on() -> None:
     config = replace(CONFIG, brake_least_nodes=11)
     assert next_brake(Brake(), away(10), 10, 1.0, config).since_s is None
+
+
+OUTAGE = {"n1": (NOW_S - 100, NOW_S - 60)}
+"""The node was rebooted: it was away, and it has been back for a minute."""
+
+
+@pytest.mark.parametrize(
+    ("started_s", "ended_s", "outages", "own"),
+    [
+        pytest.param(NOW_S - 400, NOW_S - 110, OUTAGE, True, id="it failed before"),
+        pytest.param(0.0, NOW_S - 110, OUTAGE, True, id="it failed before, and ran for longer than anybody looks"),
+        pytest.param(NOW_S - 400, NOW_S - 102, OUTAGE, False, id="it ended as the node went away"),
+        pytest.param(NOW_S - 400, NOW_S - 50, OUTAGE, False, id="its end was told after the return"),
+        pytest.param(NOW_S - 400, NOW_S + 600, OUTAGE, False, id="its end was told late: nothing outlives a reboot"),
+        pytest.param(NOW_S - 50, NOW_S - 50, OUTAGE, False, id="nobody saw it run"),
+        pytest.param(NOW_S - 50, NOW_S + 600, OUTAGE, True, id="it was made as the node came back, and ran"),
+        pytest.param(NOW_S - 400, NOW_S - 110, {}, False, id="nobody saw the reboot"),
+        pytest.param(None, NOW_S - 110, OUTAGE, False, id="nobody saw the end"),
+    ],
+)
+def test_whose_fault_an_end_is_on_a_node_that_was_rebooted(
+    started_s: float | None, ended_s: float, outages: dict[str, tuple[float, float | None]], own: bool
+) -> None:
+    rank = pod(0, node="n1", state=PodState.FAILED, exit_code=1)
+    rank = replace(rank, boot="first", started_s=started_s, ended_s=ended_s)
+    now = replace(situation(Phase.RUNNING, rank), boots={"n1": "second"}, outages=outages)
+    failure = attempt_failure(now, max(NOW_S, ended_s), CONFIG)
+    assert failure is not None
+    assert (failure.own, failure.reason) == ((True, "RankFailed") if own else (False, "NodeOutage"))
