@@ -35,6 +35,26 @@ async def test_a_job_that_a_kubelet_refuses_for_its_odd_cores_asks_for_whole_pro
         assert (runs["coresMultipleOf"], runs["request"]["cpusPerReplica"]) == (2, 4)
 
 
+async def test_a_trial_that_a_kubelet_refuses_for_its_odd_part_of_the_cores_is_tried_again() -> None:
+    """12 cores of four GPUs are even, and the part of one of them is not. The gang has what its user asked for."""
+    api = FakeCluster()
+    said = "Pod was rejected: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
+    async with rest_of_cluster(api, exit_code=never, moves_pods=False) as rest, operator(api):
+        job = api.submit(replicas=1, gpusPerReplica=4, cpusPerReplica=12, trial={"runSeconds": 300, "waitSeconds": 300})
+        await api.until(lambda: "job-1-0" in api.pods())
+        assert api.status(job)["request"]["cpusPerReplica"] == 3
+        refusal = {"phase": "Failed", "reason": "SMTAlignmentError", "message": said}
+        api.change(f"{PODS}/job-1-0", lambda pod: pod["spec"].update(nodeName=pin_of(pod)))
+        api.change(f"{PODS}/job-1-0", lambda pod: pod.update(status=refusal))
+        await reaches(api, job, "Restarting", reason="SMTAlignmentError")
+        rest.moves_pods = True
+        tried = await reaches(api, job, "Running", attempt=2)
+        assert (tried["trial"]["attempt"], tried["request"]["cpusPerReplica"]) == (2, 4)
+        api.change(job, lambda item: item["status"].update(progress={"attempt": 2, "step": 1}))
+        whole = await reaches(api, job, "Running", attempt=3)
+        assert (whole["trial"]["outcome"], whole["request"]["cpusPerReplica"]) == ("Passed", 12)
+
+
 @pytest.mark.parametrize(
     ("kind", "most", "besides", "chosen"),
     [

@@ -79,17 +79,19 @@ def _with_aligned_cores(now: Situation, failure: Failure) -> tuple[Situation, Fa
     Kubelets with `full-pcpus-only` refuse cores that are no whole processor cores. Source: Kubernetes' cpumanager.
 
     Cores that Coda chose are multiples of the threads of a processor core from the next attempt on, and the node is not
-    avoided. If they already are, another container is refused: only its user changes that, and the cores of the spec.
-    """
+    avoided: also a trial's part of the cores of the spec. If they already are, another container is refused: only its
+    user changes that, and the cores of the spec."""
     said = _NOT_ALIGNED_SAID.search(failure.message) if failure.reason == NOT_ALIGNED else None
     threads = int(said[1]) if said is not None else 0
     if not 1 < threads <= _MOST_THREADS:
         return now, failure
-    if now.terms.finds_cores and now.progress.cores_multiple % threads:
-        message = f"{failure.message}; from now on it asks for a multiple of {threads} cores"
+    chose = now.terms.finds_cores or now.progress.is_tried
+    if chose and now.progress.cores_multiple % threads:
+        who = "it" if now.terms.finds_cores else "its trial"
+        message = f"{failure.message}; from now on {who} asks for a multiple of {threads} cores"
         progress = replace(now.progress, cores_multiple=threads)
         return replace(now, progress=progress), replace(failure, message=message, nodes=())
-    which = "of its other containers" if now.terms.finds_cores else "of spec.cpusPerReplica, and of each container,"
+    which = "of its other containers" if chose else "of spec.cpusPerReplica, and of each container,"
     message = f"{failure.message}; on such a node the cores {which} must be a multiple of {threads}"
     return now, replace(failure, message=message)
 
@@ -109,7 +111,8 @@ def _trial_failed(
         message = trial_text(f"{failure.message[:MESSAGE_ROOM]}; no gang was started")
         return finish(failed, now_s, Phase.FAILED, (TRIAL_FAILED, message))
     trial, wait_s = progress.trial, before.terms.trial.wait_s
-    ran = progress.phase is Phase.RUNNING or any(pod.state is not PodState.WAITING for pod in of_attempt(before))
+    begun = any(pod.state is not PodState.WAITING for pod in of_attempt(before)) and failure.reason != NOT_ALIGNED
+    ran = progress.phase is Phase.RUNNING or begun
     is_late = trial is not None and now_s >= trial.since_s + wait_s
     if not failure.own and not ran and not is_late:
         return None

@@ -132,7 +132,7 @@ class Acceptor:
 
         More are not found either: it refuses such a resize."""
         asked = job_for(job.json, wanted, self._trial_nodes)
-        multiple = wanted.cores_multiple
+        multiple = wanted.cores_multiple if asked["spec"]["cpusPerReplica"] == AUTO else 1
         cores = min(self._cores(job, asked, multiple), max(1, most_cores // multiple) * multiple)
         admitted = await self._dry_run(job, wanted, asked, cores)
         for _ in range(_MOST_TRIES if asked["spec"]["cpusPerReplica"] == AUTO else 0):

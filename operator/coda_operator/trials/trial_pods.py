@@ -19,7 +19,7 @@ def job_for(job: Json, progress: Progress, node_selector: Mapping[str, str]) -> 
     `node_selector`: the nodes for trials. Where the user's own selector names the same label, the user's counts."""
     if not progress.is_tried:
         return job
-    spec = tried_spec(job["spec"])
+    spec = tried_spec(job["spec"], progress.cores_multiple)
     template = spec["template"]
     pod = template["spec"]
     main, *others = pod["containers"]

@@ -61,6 +61,18 @@ def test_a_trial_has_its_part_of_the_cores(cores: int | str, of_trial: int | str
     assert tried_spec(gang()["spec"] | {"cpusPerReplica": cores})["cpusPerReplica"] == of_trial
 
 
+@pytest.mark.parametrize(("cores", "of_trial"), [(64, 8), (60, 8), (12, 2), ("auto", "auto")])
+def test_its_part_is_rounded_up_to_whole_processor_cores_once_a_kubelet_asked_for_them(
+    cores: int | str, of_trial: int | str
+) -> None:
+    item = gang(trial=TRIAL, coresMultipleOf=2)
+    item["spec"]["cpusPerReplica"] = cores
+    assert spec_of_attempt(item)["cpusPerReplica"] == of_trial
+    item["spec"]["cpusPerReplica"] = 12
+    item["status"]["coresMultipleOf"] = 8
+    assert spec_of_attempt(item)["cpusPerReplica"] == 8
+
+
 def test_nobody_looks_for_the_cores_of_a_trial() -> None:
     item = gang(trial=TRIAL)
     item["spec"]["cpusPerReplica"] = "auto"

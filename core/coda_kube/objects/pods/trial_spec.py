@@ -25,7 +25,8 @@ _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 def spec_of_attempt(job: Item) -> Item:
     """Return the spec of a TrainingJob for its present attempt. O(fields) for a trial, else the spec itself."""
     spec: Item = job["spec"]
-    return tried_spec(spec) if runs_trial(job.get("status") or {}) else spec
+    status = job.get("status") or {}
+    return tried_spec(spec, status.get("coresMultipleOf") or 1) if runs_trial(status) else spec
 
 
 def runs_trial(status: Item) -> bool:
@@ -35,8 +36,10 @@ def runs_trial(status: Item) -> bool:
     return is_mine and status.get("phase") not in _FINISHED
 
 
-def tried_spec(spec: Item) -> Item:
-    """Return the spec of a job's trial. One rank with one GPU, and its part of a fixed number of cores, rounded up."""
+def tried_spec(spec: Item, cores_multiple: int = 1) -> Item:
+    """Return the spec of a job's trial. One rank with one GPU, and its part of a fixed number of cores, rounded up.
+
+    `cores_multiple`: to a multiple of it, since a kubelet refused other cores."""
     cores, gpus = spec.get("cpusPerReplica"), int(spec["gpusPerReplica"])
     shape: Json = {
         "replicas": 1,
@@ -44,7 +47,7 @@ def tried_spec(spec: Item) -> Item:
         "activeDeadlineSeconds": max(1, int(trial_terms_from_json(spec).run_s)),
     }
     if isinstance(cores, int):
-        shape["cpusPerReplica"] = -(-cores // gpus)
+        shape["cpusPerReplica"] = -(-cores // (gpus * cores_multiple)) * cores_multiple
     return {name: value for name, value in spec.items() if name not in _NOT_TRIED} | shape
 
 
