@@ -6,6 +6,7 @@ most of the time, and so that metrics can still be read while the API server is 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import time
@@ -31,6 +32,12 @@ MOST_KEPT: Final = 64
 MOST_AT_ONCE: Final = 2
 """Reviews under way, of tokens that were allowed before and as many of others. Anybody may send tokens that he made up:
 these must not become a flood for the API server, nor keep those out who were allowed."""
+MOST_WAITING: Final = 16
+"""Requests that wait for a review, in order, of either kind: more are turned away at once. Our choice."""
+REVIEW_S: Final = 4.0
+TURN_S: Final = 5.0
+"""So long a review takes, and a request waits for its review: whoever is next has his turn, however slow the API server
+is with those before him. Together less than a scrape may take (Prometheus: 10 s). Our choice."""
 LONGEST_TOKEN: Final = 8192
 
 
@@ -51,7 +58,8 @@ class MetricsAccess:
         self._client = client
         self._clock = clock
         self._kept: dict[bytes, _Verdict] = {}  # by the token's digest, the oldest first
-        self._under_way = {False: 0, True: 0}  # reviews, by whether the token was allowed before
+        self._turns = {known: asyncio.Semaphore(MOST_AT_ONCE) for known in (False, True)}  # known: allowed before
+        self._waiting = {False: 0, True: 0}
 
     async def judge(self, authorization: str | None) -> HTTPStatus:
         """OK, UNAUTHORIZED (no valid token), FORBIDDEN (not allowed), or SERVICE_UNAVAILABLE (nobody can say now).
@@ -62,23 +70,42 @@ class MetricsAccess:
         if scheme.lower() != "bearer" or not token or len(token) > LONGEST_TOKEN:
             return HTTPStatus.UNAUTHORIZED
         digest = hashlib.sha256(token.encode()).digest()
-        kept, now_s = self._kept.get(digest), self._clock()
-        if kept is not None and now_s - kept.reviewed_s < FRESH_S:
-            return kept.status
+        if (fresh := self._fresh(digest)) is not None:
+            return fresh
+        kept = self._kept.get(digest)
         known = kept is not None and kept.status is HTTPStatus.OK
-        old = known and kept is not None and now_s - kept.reviewed_s < OUTAGE_S
-        if self._under_way[known] >= MOST_AT_ONCE:
-            return HTTPStatus.OK if old else HTTPStatus.SERVICE_UNAVAILABLE
-        self._under_way[known] += 1
+        old = known and kept is not None and self._clock() - kept.reviewed_s < OUTAGE_S
+        unsaid = HTTPStatus.OK if old else HTTPStatus.SERVICE_UNAVAILABLE
+        if self._turns[known].locked() and (old or self._waiting[known] >= MOST_WAITING):
+            return unsaid
         try:
-            status = await self._review(token)
-        except CodaError as error:
-            log.warning("who asks for metrics cannot be reviewed: %s", error)
-            return HTTPStatus.OK if old else HTTPStatus.SERVICE_UNAVAILABLE
+            return await self._in_turn(token, digest, known=known)
+        except (CodaError, TimeoutError) as error:
+            log.warning("who asks for metrics cannot be reviewed: %s", str(error) or "no answer in time")
+            return unsaid
+
+    def _fresh(self, digest: bytes) -> HTTPStatus | None:
+        kept = self._kept.get(digest)
+        return kept.status if kept is not None and self._clock() - kept.reviewed_s < FRESH_S else None
+
+    async def _in_turn(self, token: str, digest: bytes, *, known: bool) -> HTTPStatus:
+        """Wait for a review, and have it. Raises TimeoutError, and CodaError."""
+        self._waiting[known] += 1
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._turns[known].acquire()
         finally:
-            self._under_way[known] -= 1
-        self._keep(digest, _Verdict(status, now_s))
-        return status
+            self._waiting[known] -= 1
+        try:
+            if (fresh := self._fresh(digest)) is not None:  # somebody else with this token was before us
+                return fresh
+            now_s = self._clock()
+            async with asyncio.timeout(REVIEW_S):
+                status = await self._review(token)
+            self._keep(digest, _Verdict(status, now_s))
+            return status
+        finally:
+            self._turns[known].release()
 
     def _keep(self, digest: bytes, verdict: _Verdict) -> None:
         """The allowed are kept before the refused, so that made-up tokens push nobody out."""

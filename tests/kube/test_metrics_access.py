@@ -13,11 +13,15 @@ from coda_kube.metrics_access import (
     FRESH_S,
     MOST_AT_ONCE,
     MOST_KEPT,
+    MOST_WAITING,
     OUTAGE_S,
+    REVIEW_S,
     TOKEN_REVIEWS,
+    TURN_S,
     MetricsAccess,
 )
 from coda_kube.objects.json_types import Json
+from tests.virtual_time import VirtualLoop
 
 READER = {"username": "prometheus", "groups": ["scrapers"], "uid": "u1", "extra": {"k": ["v"]}}
 
@@ -30,12 +34,20 @@ class Reviewer(Client):
         self.allowed = set(allowed)
         self.asked: list[Json] = []
         self.is_away = False
+        self.at_once = self.most_at_once = 0
+        self.slow_with = ""  # tokens that begin so
         self.answering = asyncio.Event()
         self.answering.set()
 
     async def create(self, path: str, body: Json, query: Any = None) -> Json:
         self.asked.append(body)
-        await self.answering.wait()
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if body["spec"].get("token", "").startswith(self.slow_with):
+                await self.answering.wait()
+        finally:
+            self.at_once -= 1
         if self.is_away:
             raise Outage("away")
         if path == TOKEN_REVIEWS:
@@ -109,13 +121,16 @@ async def test_made_up_tokens_are_no_flood_and_push_nobody_out() -> None:
     assert await access.judge("Bearer good") is HTTPStatus.OK
     assert server.asked == []
     server.answering.clear()
-    asking = [asyncio.create_task(access.judge(f"Bearer x{number}")) for number in range(10)]
+    asking = [
+        asyncio.create_task(access.judge(f"Bearer x{number}")) for number in range(MOST_AT_ONCE + MOST_WAITING + 10)
+    ]
     done, under_way = await asyncio.wait(asking, timeout=0.1)
-    assert (len(done), len(under_way)) == (10 - MOST_AT_ONCE, MOST_AT_ONCE)
+    assert (len(done), len(under_way), len(server.asked)) == (10, MOST_AT_ONCE + MOST_WAITING, MOST_AT_ONCE)
     assert {task.result() for task in done} == {HTTPStatus.SERVICE_UNAVAILABLE}
     assert await access.judge("Bearer good") is HTTPStatus.OK
     server.answering.set()
     assert {await task for task in under_way} == {HTTPStatus.UNAUTHORIZED}
+    assert server.most_at_once == MOST_AT_ONCE
 
 
 async def test_who_was_allowed_is_reviewed_again_beside_made_up_tokens() -> None:
@@ -132,3 +147,44 @@ async def test_who_was_allowed_is_reviewed_again_beside_made_up_tokens() -> None
     server.answering.set()
     assert await asking is HTTPStatus.OK
     assert {await task for task in strangers} == {HTTPStatus.UNAUTHORIZED}
+
+
+async def busy(server: Reviewer, access: MetricsAccess) -> list[asyncio.Task[HTTPStatus]]:
+    """As many reviews as may be are under way, of tokens that somebody made up."""
+    server.answering.clear()
+    strangers = [asyncio.create_task(access.judge(f"Bearer made-up-{number}")) for number in range(MOST_AT_ONCE)]
+    await asyncio.sleep(0)
+    return strangers
+
+
+async def test_a_token_that_replaces_an_allowed_one_waits_for_its_turn_beside_made_up_ones() -> None:
+    """A kubelet gives Prometheus a new one every hour or so: nobody was allowed with it before."""
+    server = Reviewer("prometheus")
+    access = MetricsAccess(server, clock=Clock())
+    await access.judge("Bearer good")
+    server.user_by_token["rotated"] = READER
+    strangers = await busy(server, access)
+    asking = [asyncio.create_task(access.judge("Bearer rotated")) for _ in range(2)]
+    await asyncio.sleep(0)
+    server.answering.set()
+    assert [await task for task in asking] == [HTTPStatus.OK, HTTPStatus.OK]
+    assert {await task for task in strangers} == {HTTPStatus.UNAUTHORIZED}
+
+
+def test_reviews_that_are_never_answered_keep_nobody_out_for_longer_than_a_scrape() -> None:
+    """As of an API server that asks somebody else who a token is."""
+
+    async def ask() -> None:
+        server, loop = Reviewer("prometheus"), asyncio.get_running_loop()
+        access = MetricsAccess(server)
+        strangers, since_s = await busy(server, access), loop.time()
+        waiting = [asyncio.create_task(access.judge(f"Bearer x{number}")) for number in range(MOST_WAITING)]
+        assert {await task for task in [*strangers, *waiting]} == {HTTPStatus.SERVICE_UNAVAILABLE}
+        assert loop.time() - since_s <= TURN_S + REVIEW_S < 10.0  # Prometheus' scrape_timeout
+        server.slow_with = "made-up"
+        strangers = await busy(server, access)
+        assert await access.judge("Bearer good") is HTTPStatus.OK
+        assert {await task for task in strangers} == {HTTPStatus.SERVICE_UNAVAILABLE}
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(ask())
