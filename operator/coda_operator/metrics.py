@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from coda.history.delay_causes import DelayCause
 from coda.lifecycle import Progress
+from coda.lifecycle.failures import START_DEADLINE
 from coda.lifecycle.state import StopAnswer
 from coda.model import FINISHED, Phase
 from coda.model.job import StopCause
@@ -32,6 +33,8 @@ MOST_JOBS_SHOWN = 500
 """Jobs of whom a metric tells one by one: those with the most failed attempts. Our choice: two series for each."""
 _ENDS_OF_AN_ALERT = ("BindDeadlineExceeded", "StartDeadlineExceeded", "Unschedulable")
 """From the start on they are 0: many gangs that end at once are no increase of a series that begins with them."""
+LATE_FOR_S = 3 * 3600.0
+"""So long a job counts as one that does not start in time. Our choice: an attempt may take half an hour by default."""
 KEPT_OUT_FROM = 6
 """So many attempts in a row that ended from outside, and the job is kept out. Our choice: some ten minutes of tries."""
 
@@ -39,8 +42,10 @@ KEPT_OUT_FROM = 6
 class Metrics:
     """Everything one replica counts, in `registry`."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.registry = registry
+        self._monotonic = monotonic
+        self._late_s: dict[str, float] = {}  # when its last attempt missed the start deadline, by the job's UID
         self._reconcile_s = Histogram(
             "coda_operator_reconcile_duration_seconds",
             "Taking one job one step on",
@@ -117,6 +122,11 @@ class Metrics:
             ["secret"],
             registry=registry,
         )
+        Gauge(
+            "coda_operator_late_start_jobs",
+            "Jobs of which an attempt missed its start deadline in the last three hours, and none has run since",
+            registry=registry,
+        ).set_function(self._late_jobs)
         self._is_leader = Gauge("coda_operator_is_leader", "1 while this replica holds the Lease", registry=registry)
 
     def show_leader(self, held: Callable[[], bool]) -> None:
@@ -175,9 +185,9 @@ class Metrics:
         finally:
             self._reconcile_s.observe(time.perf_counter() - started_s)
 
-    def count_ends(self, before: Progress, after: Progress, gpus: int = 0) -> None:
+    def count_ends(self, before: Progress, after: Progress, gpus: int = 0, uid: str = "") -> None:
         """Count the attempt and the resize that this change of a job ended, now that it is written. `gpus`: of all its
-        ranks."""
+        ranks; `uid`: of the job."""
         if after.stopped is not None and after.stopped != before.stopped:
             self._stops.labels(after.stopped.cause.value, after.stopped.answer.value).inc()
             self._lost_gpu_s.labels(after.stopped.cause.value).inc(after.stopped.lost_s * gpus)
@@ -187,6 +197,15 @@ class Metrics:
         ran = before.phase in _UNDER_WAY and before.phase is not Phase.QUEUED
         if before.phase in _UNDER_WAY and (after.phase is Phase.RESTARTING or (ran and stopped)):
             self._attempts_ended.labels(self._bounded(after.reason)).inc()
+            if after.reason == START_DEADLINE:
+                self._late_s[uid] = self._monotonic()
+        if after.phase in (Phase.RUNNING, Phase.SUCCEEDED):
+            self._late_s.pop(uid, None)
+
+    def _late_jobs(self) -> float:
+        since_s = self._monotonic() - LATE_FOR_S
+        self._late_s = {uid: late_s for uid, late_s in self._late_s.items() if late_s > since_s}
+        return float(len(self._late_s))
 
     def count_trial(self, before: Progress, after: Progress, gpus: int) -> None:
         """Count what this change of a job says of its trial. `gpus`: of the gang."""
@@ -295,7 +314,7 @@ class _Jobs(Collector):
     def collect(self) -> Iterator[Metric]:
         now_s = self._clock()
         count_by_phase, failed = Tally[str](), list[tuple[int, str, str, int, int]]()
-        kept_out: dict[str, set[str]] = {reason: set() for reason in _ENDS_OF_AN_ALERT}
+        kept_out: dict[str, list[str]] = {reason: [] for reason in _ENDS_OF_AN_ALERT}
         since_by_phase: dict[str, dict[str, float]] = {phase: {} for phase in _PASSING}
         for job in self._jobs():
             status = job.get("status") or {}
@@ -305,7 +324,7 @@ class _Jobs(Collector):
                 uid = job["metadata"]["uid"]
                 since_by_phase[phase][uid] = self._since_by_phase[phase].get(uid, now_s)
             if reason in kept_out and _is_kept_out(status, now_s):
-                kept_out[reason].add(job["metadata"]["namespace"])
+                kept_out[reason].append(job["metadata"]["namespace"])
             own, others = status.get("failures") or 0, status.get("disruptions") or 0
             if own or others:
                 metadata = job["metadata"]
@@ -332,15 +351,22 @@ def _failed_attempts(failed: Iterable[tuple[int, str, str, int, int]]) -> Iterat
 
 
 def _held_up(
-    kept_out: Mapping[str, set[str]], since_by_phase: Mapping[str, Mapping[str, float]], now_s: float
+    kept_out: Mapping[str, Collection[str]], since_by_phase: Mapping[str, Mapping[str, float]], now_s: float
 ) -> Iterator[Metric]:
+    """`kept_out`: the namespace of each such job, by reason."""
+    many = GaugeMetricFamily(
+        "coda_operator_kept_out_jobs",
+        "Jobs that back off after six attempts in a row that ended from outside",
+        labels=["reason"],
+    )
     where = GaugeMetricFamily(
         "coda_operator_kept_out_namespaces",
         "Namespaces with jobs that back off after six attempts in a row that ended from outside",
         labels=["reason"],
     )
     for reason, namespaces in kept_out.items():
-        where.add_metric([reason], len(namespaces))
+        many.add_metric([reason], len(namespaces))
+        where.add_metric([reason], len(set(namespaces)))
     oldest = GaugeMetricFamily(
         "coda_jobs_oldest_seconds",
         "For how long the job that is longest in a phase which should pass is in it, as this replica saw it",
@@ -348,7 +374,7 @@ def _held_up(
     )
     for phase, since_s in since_by_phase.items():
         oldest.add_metric([phase], now_s - min(since_s.values(), default=now_s))
-    yield from (where, oldest)
+    yield from (many, where, oldest)
 
 
 def _is_kept_out(status: Json, now_s: float) -> bool:

@@ -53,7 +53,8 @@ def histogram(name: str, labels: str = "", **counts_by_bound: float) -> dict[str
 PLANS, LEADS = "coda_planner_is_leader", "coda_operator_is_leader"
 ROUND, REASON = "coda_planner_round_duration_seconds", "coda_planner_first_reason_delay_seconds"
 FILTER, WINDOW = "coda_extender_filter_duration_seconds", "coda_agent_window_duration_seconds"
-ANSWERS, ENDED = "coda_extender_answers_total", "coda_operator_attempts_ended_total"
+ANSWERS = "coda_extender_answers_total"
+KEPT_OUT, LAUNCHES = "coda_operator_kept_out", "coda_operator_launch_duration_seconds_count"
 STARTED = "process_start_time_seconds"
 APART = "coda_planner_set_apart"
 REFUSED = "coda_extender_refused_requests_total"
@@ -173,9 +174,28 @@ CASES = (
     ),
     Case(
         alert="CodaGangsDoNotStart",
-        fires={f'{ENDED}{{reason="Unschedulable"}}': growing(0.5)},
-        calm={f'{ENDED}{{reason="Unschedulable"}}': growing(0.1), f'{ENDED}{{reason="Succeeded"}}': growing(9)},
+        fires={f'{KEPT_OUT}_jobs{{reason="Unschedulable"}}': always(5)},
+        calm={
+            f'{KEPT_OUT}_jobs{{reason="Unschedulable"}}': always(9),
+            f'{KEPT_OUT}_namespaces{{reason="Unschedulable"}}': always(1),
+            f'{KEPT_OUT}_jobs{{reason="BindDeadlineExceeded"}}': always(4),
+            f'{KEPT_OUT}_namespaces{{reason="BindDeadlineExceeded"}}': always(4),
+            "coda_operator_late_start_jobs": always(4),
+            LAUNCHES: growing(0.1),
+        },
         labels={"reason": "Unschedulable"},
+        fires_also=(
+            ({f'{KEPT_OUT}_namespaces{{reason="Unschedulable"}}': always(2)}, {"reason": "Unschedulable"}),
+            ({"coda_operator_late_start_jobs": always(5)}, {"reason": "StartDeadlineExceeded"}),
+            (
+                {
+                    f'{KEPT_OUT}_jobs{{reason="BindDeadlineExceeded"}}': always(5),
+                    f'{KEPT_OUT}_namespaces{{reason="BindDeadlineExceeded"}}': always(2),
+                    LAUNCHES: growing(1),
+                },
+                {"reason": "BindDeadlineExceeded"},
+            ),
+        ),
     ),
     Case(
         alert="CodaHistoryAway",

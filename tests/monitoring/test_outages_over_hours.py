@@ -14,7 +14,7 @@ from coda.lifecycle.failures import START_DEADLINE, Failure, bind_deadline_misse
 from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import Terms
 from coda.model import Phase
-from coda_operator.metrics import KEPT_OUT_FROM
+from coda_operator.metrics import KEPT_OUT_FROM, LATE_FOR_S
 from tests.monitoring.expressions import ALERTS, program
 
 Series = dict[str, str]
@@ -131,32 +131,35 @@ def test_bursts_that_are_late_are_told_and_a_single_one_is_not(tmp_path: Path) -
 
 
 HOURS = 12
-ENDED, KEPT_OUT = "coda_operator_attempts_ended_total", "coda_operator_kept_out_namespaces"
+ENDED = "coda_operator_attempts_ended_total"
+KEPT_OUT, WHERE = "coda_operator_kept_out_jobs", "coda_operator_kept_out_namespaces"
+LATE_JOBS = "coda_operator_late_start_jobs"
 BOUND = "coda_operator_launch_duration_seconds_count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """When the attempts of gangs ended, and between which times they backed off after many, in seconds."""
+    """When the attempts of each gang ended, and between which times gangs backed off after many, in seconds."""
 
-    ends_s: list[float]
+    ends_s: list[list[float]]
     kept_out_s: list[tuple[float, float]]
 
 
-def attempts_of(gangs: int, *, own: bool) -> Attempts:
+def attempts_of(gangs: int, *, own: bool, deadline_s: float | None = None) -> Attempts:
     """By the real life cycle: no gang is ever bound; `own`: or none ever starts, which counts as its own fault."""
-    ends_s, kept_out_s = list[float](), list[tuple[float, float]]()
+    ends_s, kept_out_s = [list[float]() for _ in range(gangs)], list[tuple[float, float]]()
+    lasts_s = deadline_s or (1800.0 if own else 60.0)
     for gang in range(gangs):
         now_s, progress = float(gang), Progress(phase=Phase.QUEUED, attempt=1)
         while now_s < HOURS * 3600:
-            now_s += 1800.0 if own else 60.0
+            now_s += lasts_s
             pods = (RankPod(name="j-1-0", uid="u", attempt=progress.attempt, rank=0),)
             phase = Phase.STARTING if own else Phase.LAUNCHED
-            launched = replace(progress, phase=phase, launch_s=now_s - 60.0)
-            now = Situation(terms=Terms(replicas=1, retries=50), generation=1, progress=launched, pods=pods)
+            launched = replace(progress, phase=phase, launch_s=now_s - lasts_s)
+            now = Situation(terms=Terms(replicas=1, retries=500), generation=1, progress=launched, pods=pods)
             missed = Failure(own=True, reason=START_DEADLINE, message="") if own else bind_deadline_missed(pods, 1)
             progress = roll_back(now, missed, now_s, LifecycleConfig()).progress
-            ends_s.append(now_s)
+            ends_s[gang].append(now_s)
             if progress.in_a_row >= KEPT_OUT_FROM:
                 kept_out_s.append((now_s, progress.not_before_s))
             now_s, progress = progress.not_before_s, replace(progress, attempt=progress.attempt + 1)
@@ -164,38 +167,65 @@ def attempts_of(gangs: int, *, own: bool) -> Attempts:
 
 
 def gangs_do_not_start(
-    name: str, attempts: Attempts, reason: str, *, namespaces: int = 1, bound: bool = False, **when: tuple[int, ...]
+    name: str, attempts: Attempts, reason: str, *, namespaces: int = 1, bound: int = 0, **when: tuple[int, ...]
 ) -> Outage:
-    """`bound`: other gangs are bound, one each five minutes."""
+    """`bound`: other gangs are bound, one each so many minutes."""
 
     def kept_out(minute: int) -> int:
-        return namespaces * any(begin_s <= 60 * minute < end_s for begin_s, end_s in attempts.kept_out_s)
+        return sum(begin_s <= 60 * minute < end_s for begin_s, end_s in attempts.kept_out_s)
+
+    def late(minute: int) -> int:
+        since_s = 60 * minute - LATE_FOR_S
+        return sum(any(since_s < end_s <= 60 * minute for end_s in ends_s) for ends_s in attempts.ends_s)
+
+    def ended(minute: int) -> int:
+        return sum(end_s <= 60 * minute for ends_s in attempts.ends_s for end_s in ends_s)
 
     last = HOURS * 60
     series = {
-        f'{ENDED}{{reason="{reason}"}}': values(last, lambda m: sum(end_s <= 60 * m for end_s in attempts.ends_s)),
+        f'{ENDED}{{reason="{reason}"}}': values(last, ended),
         f'{KEPT_OUT}{{reason="{reason}"}}': values(last, kept_out),
-        BOUND: values(last, lambda minute: minute // 5 if bound else 0),
+        f'{WHERE}{{reason="{reason}"}}': values(last, lambda minute: min(namespaces, kept_out(minute))),
+        LATE_JOBS: values(last, late if reason == START_DEADLINE else lambda _: 0),
+        BOUND: values(last, lambda minute: (minute + bound - 1) // bound if bound else 0),
     }
     return Outage(name=name, alert="CodaGangsDoNotStart", series=series, **when)
 
 
 ALL_NIGHT = (20, 45, 60, 90, 120, 180, 240, 360, 480, 600, 700)
 LATER = (120, 180, 240, 360, 480, 600, 700)
+NEVER = tuple(range(10, 720, 5))
+TOO_LATE, UNBOUND, REFUSED_NODE = START_DEADLINE, "BindDeadlineExceeded", "Unschedulable"
 
 
 def test_gangs_that_do_not_start_are_told_all_night(tmp_path: Path) -> None:
-    one, ten = attempts_of(1, own=False), attempts_of(10, own=False)
-    five_start_late, one_starts_late = attempts_of(5, own=True), attempts_of(1, own=True)
-    late, unbound = "StartDeadlineExceeded", "BindDeadlineExceeded"
+    two, five, ten = attempts_of(2, own=False), attempts_of(5, own=False), attempts_of(10, own=False)
+    five_start_late = attempts_of(5, own=True)
     check(
         (
-            gangs_do_not_start("one gang, and no kube-scheduler", one, unbound, fires=ALL_NIGHT),
-            gangs_do_not_start("ten of several teams", ten, "Unschedulable", namespaces=2, bound=True, fires=ALL_NIGHT),
-            gangs_do_not_start("five that do not start", five_start_late, late, bound=True, fires=LATER),
-            gangs_do_not_start("a user's own image", one_starts_late, late, calm=ALL_NIGHT),
-            gangs_do_not_start("a user's own volume", one, "Unschedulable", calm=LATER),
-            gangs_do_not_start("a user's own gate", one, unbound, bound=True, calm=LATER),
+            gangs_do_not_start("two teams, and no kube-scheduler", two, UNBOUND, namespaces=2, fires=ALL_NIGHT),
+            gangs_do_not_start("five of one team", five, UNBOUND, fires=ALL_NIGHT),
+            gangs_do_not_start("ten of one team", ten, UNBOUND, fires=ALL_NIGHT),
+            gangs_do_not_start("ten of several teams", ten, REFUSED_NODE, namespaces=2, bound=5, fires=ALL_NIGHT),
+            gangs_do_not_start("five that do not start", five_start_late, TOO_LATE, bound=5, fires=LATER),
+        ),
+        tmp_path,
+    )
+
+
+def test_broken_jobs_of_users_are_not_told_where_others_start_nor_one_alone(tmp_path: Path) -> None:
+    one, two, ten = attempts_of(1, own=False), attempts_of(2, own=False), attempts_of(10, own=False)
+    late, soon_late = attempts_of(1, own=True), attempts_of(1, own=True, deadline_s=60.0)
+    check(
+        (
+            gangs_do_not_start("one volume", one, REFUSED_NODE, bound=5, calm=NEVER),
+            gangs_do_not_start("one volume on a quiet cluster", one, REFUSED_NODE, calm=NEVER),
+            gangs_do_not_start("one gate", one, UNBOUND, bound=5, calm=NEVER),
+            gangs_do_not_start("one gate on a quiet cluster", one, UNBOUND, calm=NEVER),
+            gangs_do_not_start("two users with a volume each", two, REFUSED_NODE, namespaces=2, bound=20, calm=NEVER),
+            gangs_do_not_start("ten jobs with one volume", ten, REFUSED_NODE, bound=5, calm=NEVER),
+            gangs_do_not_start("one image", late, TOO_LATE, calm=NEVER),
+            gangs_do_not_start("one image, and a deadline of a minute", soon_late, TOO_LATE, bound=5, calm=NEVER),
         ),
         tmp_path,
     )

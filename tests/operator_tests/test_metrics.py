@@ -89,6 +89,27 @@ def test_namespaces_are_shown_whose_jobs_back_off_after_many_attempts_that_never
         for reason in ("BindDeadlineExceeded", "Unschedulable", "StartDeadlineExceeded")
     }
     assert found == {"BindDeadlineExceeded": 1, "Unschedulable": 1, "StartDeadlineExceeded": 0}
+    assert value(shown, "coda_operator_kept_out_jobs", reason="BindDeadlineExceeded") == 2
+    assert value(shown, "coda_operator_kept_out_jobs", reason="Unschedulable") == 1
+
+
+def test_jobs_that_start_late_are_shown_until_they_run_or_for_three_hours() -> None:
+    now_s = [0.0]
+    shown = Metrics(CollectorRegistry(), lambda: now_s[0])
+
+    def late() -> float | None:
+        return value(shown, "coda_operator_late_start_jobs")
+
+    assert late() == 0
+    for uid in ("a", "b", "a"):
+        missed = Progress(phase=Phase.RESTARTING, reason="StartDeadlineExceeded")
+        shown.count_ends(Progress(phase=Phase.STARTING), missed, uid=uid)
+    shown.count_ends(Progress(phase=Phase.STARTING), Progress(phase=Phase.RESTARTING, reason="Unschedulable"), uid="c")
+    assert late() == 2
+    shown.count_ends(Progress(phase=Phase.STARTING), Progress(phase=Phase.RUNNING), uid="a")
+    assert late() == 1
+    now_s[0] = 3 * 3600.0
+    assert late() == 0
 
 
 def test_jobs_that_stay_new_or_restart_for_long_are_shown_by_the_longest() -> None:

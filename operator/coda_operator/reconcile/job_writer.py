@@ -70,7 +70,7 @@ class JobWriter:
         async with self._requests.writing():
             path = f"{job.path}/status"
             written = await apply_status(self._client, path, patch, manager=OPERATOR, fields=PASSING_FIELDS)
-        self._metrics.count_ends(before, after, status["gpus"])
+        self._metrics.count_ends(before, after, status["gpus"], job.uid)
         self._metrics.count_trial(before, after, status["gpus"])
         placed_s = job.placement.committed_s if job.placement is not None else 0.0
         self._metrics.count_start(before, after, placed_s, self._clock())
