@@ -131,7 +131,8 @@ CASES = (
         calm={f'{REFUSED}{{reason="no_certificate"}}': growing(0.3), f'{REFUSED}{{reason="not_http"}}': growing(9)},
         labels={"why": "handshakes fail"},
         fires_also=(
-            ({"coda_planner_releases_total": growing(1), f"{FILTER}_count": always(7)}, {"why": "there are no calls"}),
+            ({LAUNCHES: growing(1), f"{FILTER}_count": always(7)}, {"why": "there are no calls"}),
+            ({f'{KEPT_OUT}_namespaces{{reason="BindDeadlineExceeded"}}': always(2)}, {"why": "there are no calls"}),
         ),
     ),
     Case(

@@ -194,7 +194,7 @@ def gangs_do_not_start(
 
 ALL_NIGHT = (20, 45, 60, 90, 120, 180, 240, 360, 480, 600, 700)
 LATER = (120, 180, 240, 360, 480, 600, 700)
-NEVER = tuple(range(10, 720, 5))
+NEVER = (*range(10, 60, 5), *range(60, 720, 45))
 TOO_LATE, UNBOUND, REFUSED_NODE = START_DEADLINE, "BindDeadlineExceeded", "Unschedulable"
 
 
@@ -233,6 +233,7 @@ def test_broken_jobs_of_users_are_not_told_where_others_start_nor_one_alone(tmp_
 
 CALLS = "coda_extender_filter_duration_seconds_count"
 REFUSED = 'coda_extender_refused_requests_total{reason="no_certificate"}'
+UNBOUND_WHERE = f'{WHERE}{{reason="{UNBOUND}"}}'
 RELEASES = "coda_planner_releases_total"
 
 
@@ -241,27 +242,51 @@ def until(last_call: int) -> str:
     return values(240, lambda minute: 10 * min(minute, last_call))
 
 
+def unreached(name: str, more: Series, *, last_call: int = 0, **when: tuple[int, ...]) -> Outage:
+    series = {CALLS: until(last_call), REFUSED: values(240, lambda _: 3), BOUND: values(240, lambda _: 0)}
+    return Outage(name=name, alert="CodaExtenderUnreached", series=series | more, **when)
+
+
 UNREACHED = (
-    Outage(
-        name="its authority is the old one, and there are no gangs",
-        alert="CodaExtenderUnreached",
-        series={CALLS: until(30), REFUSED: values(240, lambda minute: 60 * max(0, minute - 30))},
+    unreached(
+        "its authority is the old one, and there are no gangs",
+        {REFUSED: values(240, lambda minute: 60 * max(0, minute - 30))},
+        last_call=30,
         calm=(10, 30),
         fires=(45, 60, 180, 240),
     ),
-    Outage(
-        name="no packet arrives, and it goes on without Coda",
-        alert="CodaExtenderUnreached",
-        series={CALLS: until(30), RELEASES: values(240, lambda minute: minute), REFUSED: values(240, lambda _: 0)},
+    unreached(
+        "no packet arrives, and it goes on without Coda",
+        {BOUND: values(240, lambda minute: minute)},
+        last_call=30,
         calm=(10, 30, 50),
         fires=(75, 120, 180, 240),
     ),
-    Outage(
-        name="a quiet night, and a busy day",
-        alert="CodaExtenderUnreached",
-        series={CALLS: until(120), RELEASES: values(240, lambda minute: minute), REFUSED: values(240, lambda _: 3)}
-        | {RELEASES: values(240, lambda minute: min(minute, 119))},
+    unreached(
+        "no packet arrives, and nothing is bound",
+        {UNBOUND_WHERE: values(240, lambda minute: 2 if minute > 37 else 0), BOUND: values(240, lambda m: min(m, 30))},
+        last_call=30,
+        calm=(10, 30, 50),
+        fires=(75, 120, 180, 240),
+    ),
+    unreached(
+        "a quiet night, and a busy day",
+        {BOUND: values(240, lambda minute: min(minute, 119))},
+        last_call=120,
         calm=(60, 120, 150, 170, 240),
+    ),
+    unreached(
+        "a quiet cluster, and one user whose volume does not exist",
+        {
+            RELEASES: values(240, lambda m: sum(s - 60 <= 60 * m for s in attempts_of(1, own=False).ends_s[0])),
+            f'{WHERE}{{reason="{REFUSED_NODE}"}}': values(240, lambda _: 1),
+        },
+        calm=(10, 25, 30, 45, 120),
+    ),
+    unreached(
+        "the operator is dead, and nobody makes the pods of seven placed jobs",
+        {RELEASES: values(240, lambda minute: 7 if minute > 10 else 0)},
+        calm=(10, 25, 30, 45, 120),
     ),
 )
 
