@@ -230,7 +230,7 @@ CASES = (
             f'up{{{OF_AGENT},node="n1"}}': f"1x{MINUTES - 9} 0x8",
             'up{namespace="coda-system",pod="other"}': always(0),
         },
-        labels={"namespace": "coda-system", "pod": "coda-agent-x", "node": "n1"},
+        labels={"namespace": "coda-system", "pod": "coda-agent-x"},
     ),
     Case(
         alert="CodaObjectsUnreadable",
