@@ -169,9 +169,9 @@ CASES = (
     Case(
         alert="CodaJobsStuck",
         fires={f'{OLDEST}{{phase="New"}}': growing(60)},
-        calm={f'{OLDEST}{{phase="New"}}': always(599), f'{OLDEST}{{phase="Restarting"}}': always(1799)},
+        calm={f'{OLDEST}{{phase="New"}}': always(599), f'{OLDEST}{{phase="Restarting"}}': always(4199)},
         labels={"phase": "New"},
-        fires_also=(({f'{OLDEST}{{phase="Restarting"}}': growing(60)}, {"phase": "Restarting"}),),
+        fires_also=(({f'{OLDEST}{{phase="Restarting"}}': growing(120)}, {"phase": "Restarting"}),),
     ),
     Case(
         alert="CodaGangsDoNotStart",
