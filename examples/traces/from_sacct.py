@@ -2,13 +2,17 @@
 
     sacct --allusers --allocations --parsable2 --noconvert --starttime 2026-05-01 --endtime 2026-06-01 \\
       --format JobID,User,Account,Submit,Start,End,ElapsedRaw,State,AllocTRES > jobs.txt
-    python from_sacct.py < jobs.txt > jobs.csv
+    python from_sacct.py --since 2026-05-01 < jobs.txt > jobs.csv
+
+sacct lists jobs by their end, also those that ran when the span began. These are left out, since the others of their
+time are not there: what was submitted before `--since`, or without it before the day of the first end.
 
 It needs Python 3.11 and nothing else. What it leaves out is counted on stderr, by reason.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 import sys
@@ -42,18 +46,26 @@ class LeftOut(Exception):
     """Why a line is no job of the trace."""
 
 
-def main(source: TextIO, target: TextIO, notes: TextIO) -> None:
-    """Write the trace, by submission; second 0 is midnight before the first one."""
+def main(source: TextIO, target: TextIO, notes: TextIO, since: datetime | None = None) -> None:
+    """Write the trace, by submission; second 0 is midnight before the first one. `since`: where the span begins."""
     lines = csv.DictReader(source, delimiter="|", quoting=csv.QUOTE_NONE)
     if missing := [name for name in NEEDED if name not in (lines.fieldnames or ())]:
         raise SystemExit(f"sacct's header lacks {', '.join(missing)}: use --parsable2, and --format as above")
-    jobs: list[tuple[datetime, dict[str, object]]] = []
+    found: list[tuple[datetime, dict[str, object]]] = []
+    ends: list[datetime] = []
     left_out: Counter[str] = Counter()
     for line in lines:
         try:
-            jobs.append(job_from_line(line))
+            found.append(job_from_line(line))
+            ends.append(datetime.fromisoformat(line["End"]).replace(tzinfo=UTC))
         except LeftOut as reason:
             left_out[str(reason)] += 1
+    begins = since or midnight(min(ends, default=datetime.min.replace(tzinfo=UTC)))
+    jobs = [job for job in found if job[0] >= begins]
+    if len(jobs) < len(found):
+        how = "(--since)" if since else "the day of the first end (--since)"
+        text = f"{begins:%Y-%m-%dT%H:%M:%S}{' ' if since else ', '}{how}"
+        left_out[f"submitted before {text}"] = len(found) - len(jobs)
     write(jobs, target)
     print(f"{len(jobs)} jobs", file=notes)
     for why, count in left_out.most_common():
@@ -62,6 +74,8 @@ def main(source: TextIO, target: TextIO, notes: TextIO) -> None:
 
 def job_from_line(line: Mapping[str, str]) -> tuple[datetime, dict[str, object]]:
     """Return when the job was submitted, and its row without `submit_s`."""
+    if None in line.values():
+        raise LeftOut("a line that is cut off")
     if "." in line["JobID"]:
         raise LeftOut("steps of jobs: use --allocations")
     state = line["State"].split(" ")[0]  # CANCELLED by 1234
@@ -97,8 +111,12 @@ def write(jobs: Iterable[tuple[datetime, dict[str, object]]], target: TextIO) ->
     writer = csv.DictWriter(target, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for submitted, row in ordered:
-        begins = ordered[0][0].replace(hour=0, minute=0, second=0)
-        writer.writerow({**row, "submit_s": round((submitted - begins).total_seconds())})
+        writer.writerow({**row, "submit_s": round((submitted - midnight(ordered[0][0])).total_seconds())})
+
+
+def midnight(time: datetime) -> datetime:
+    """Return when its day began."""
+    return time.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def moment(text: str) -> datetime | None:
@@ -116,9 +134,10 @@ def tres(text: str) -> dict[str, str]:
 
 def gpus_of(asked: Mapping[str, str]) -> int:
     """Return all GPUs: `gres/gpu` is their sum where Slurm says it, beside those by type."""
-    if "gres/gpu" in asked:
-        return int(asked["gres/gpu"])
-    return sum(int(amount) for name, amount in asked.items() if name.startswith("gres/gpu:"))
+    amounts = {name: amount for name, amount in asked.items() if name.partition(":")[0] == "gres/gpu"}
+    if not all(amount.isdigit() for amount in amounts.values()):
+        raise LeftOut("a line that is cut off")
+    return int(amounts["gres/gpu"]) if "gres/gpu" in amounts else sum(map(int, amounts.values()))
 
 
 def memory_gib(text: str) -> str:
@@ -139,4 +158,7 @@ def elapsed_s(line: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout, sys.stderr)
+    parser = argparse.ArgumentParser(description="sacct's lines (stdin) as a trace (stdout), see docs/own-traces.md")
+    parser.add_argument("--since", type=datetime.fromisoformat, help="sacct's --starttime, as 2026-05-01")
+    start = parser.parse_args().since
+    main(sys.stdin, sys.stdout, sys.stderr, start and start.replace(tzinfo=UTC))

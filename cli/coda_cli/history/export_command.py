@@ -42,7 +42,8 @@ def export_command(
 ) -> None:
     """Write the finished jobs of a history store as a trace, in the common schema (docs/own-traces.md).
 
-    Jobs that never had their GPUs are left out. CPU jobs are stored as sums, so none is in it. Exit code 0: written;
+    Jobs that never had their GPUs are left out, and those that were submitted before --since: of the others of their
+    time it has none. CPU jobs are stored as sums, so none is in it. Exit code 0: written;
     1: the store is away; 2: wrong usage."""
     console = Console(stderr=True)
     with one_sentence(console):
@@ -52,16 +53,24 @@ def export_command(
         from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
         with opened_store(history) as store:
             found = list(store.jobs(from_s, now_s + 1))
-        ran = [job for job in found if job.held_s > 0]
-        if not ran:
+        had_gpus = [job for job in found if job.held_s > 0]
+        ran = [job for job in had_gpus if job.queued_s >= from_s]
+        if not had_gpus:
             raise InvalidInput(f"--since {since}: no job that had its GPUs has ended since then; all takes everything")
+        if not ran:
+            raise InvalidInput(f"--since {since}: all jobs that ended were submitted before; all takes everything")
         text = trace_of(ran)
         if out is None:
             print(text, end="")
         else:
             write_whole(out, text.encode())
-        never = f"; {counted(len(found) - len(ran), 'job')} without GPUs left out" if len(found) > len(ran) else ""
-        console.print(f"{counted(len(ran), 'job')} written{never}", highlight=False)
+        told = [f"{counted(len(ran), 'job')} written"]
+        if never := len(found) - len(had_gpus):
+            told.append(f"{counted(never, 'job')} without GPUs left out")
+        if old := len(had_gpus) - len(ran):
+            were = "was" if old == 1 else "were"
+            told.append(f"{counted(old, 'job')} left out that ended within --since {since} and {were} submitted before")
+        console.print("; ".join(told), highlight=False, soft_wrap=True)
 
 
 def trace_of(jobs: Sequence[FinishedJob]) -> str:

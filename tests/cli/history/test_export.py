@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def test_an_exported_history_comes_back_as_it_was(tmp_path: Path) -> None:
     assert {key: value for key, value in after.items() if key not in moved} == {
         key: value for key, value in before.items() if key not in moved
     }
+
+
+def test_jobs_that_were_submitted_before_the_span_are_left_out(tmp_path: Path) -> None:
+    """The store has them by their end: the trace would begin with weeks in which nothing else was submitted."""
+    now_s, day_s = time.time(), 86_400.0
+    old = record(1, queued_s=now_s - 90 * day_s, ended_s=now_s - 29 * day_s)
+    jobs = [record(n, queued_s=now_s - n * day_s, ended_s=now_s - n * day_s + 7200) for n in (2, 3)]
+    code, printed, said = run("history", "export", "--since", "30d", "--history", store_of(tmp_path, old, *jobs))
+    assert (code, [row["job_id"] for row in csv.DictReader(printed.splitlines())]) == (0, ["uid-3", "uid-2"])
+    assert said == "2 jobs written; 1 job left out that ended within --since 30d and was submitted before\n"
+    store = tmp_path / "history.sqlite"
+    assert len(run("history", "export", "--since", "all", "--history", store)[1].splitlines()) == 4
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,9 @@ LINES = (
 )
 
 
-def converted(folder: Path, *lines: str) -> tuple[Trace, str]:
-    done = subprocess.run(
-        [sys.executable, SCRIPT], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
-    )
+def converted(folder: Path, *lines: str, since: str = "") -> tuple[Trace, str]:
+    words = [sys.executable, SCRIPT, *(("--since", since) if since else ())]
+    done = subprocess.run(words, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
     path = folder / "jobs.csv"
     path.write_text(done.stdout)
     return read_trace(path, on_error=OnError.REFUSE), done.stderr
@@ -63,6 +62,32 @@ def test_a_run_time_in_words_will_do(tmp_path: Path) -> None:
     lines = [LINES[0].replace("|93784|", "|1-02:03:04|"), LINES[1].replace("|3600|", "|59:59|")]
     trace, _ = converted(tmp_path, HEADER.replace("ElapsedRaw", "Elapsed"), *lines)
     assert [row.duration_s for row in trace.rows] == [93_784.0, 3_599.0]
+
+
+APRIL = (
+    f"9|ann|vision|2026-04-02T10:00:00|2026-04-02T10:10:00|2026-05-01T20:10:00|2541600|COMPLETED|{TRES}",
+    f"10|ann|vision|2026-04-30T23:00:00|2026-04-30T23:00:00|2026-05-01T00:30:00|5400|COMPLETED|{TRES}",
+)
+
+
+def test_jobs_that_ran_when_the_span_began_are_left_out(tmp_path: Path) -> None:
+    """sacct lists them by their end: with weeks before the span, in which nothing else was submitted."""
+    trace, said = converted(tmp_path, HEADER, *APRIL, *LINES[:2])
+    assert [(row.job_id, row.submit_s) for row in trace.rows] == [("123_4", 36_000.0), ("123_5", 36_000.0)]
+    assert "2 left out: submitted before 2026-05-01T00:00:00, the day of the first end (--since)" in said
+    trace, said = converted(tmp_path, HEADER, *APRIL, *LINES[:2], since="2026-04-30")
+    assert [row.job_id for row in trace.rows] == ["10", "123_4", "123_5"]
+    assert "1 left out: submitted before 2026-04-30T00:00:00 (--since)" in said
+    trace, _ = converted(tmp_path, HEADER, *APRIL, *LINES[:2], since="2026-04-01T08:00")
+    assert len(trace.rows) == 4
+
+
+@pytest.mark.parametrize(
+    "line", ["128|eve|nlp", LINES[0].partition("gpu=4")[0] + "gpu=", LINES[0].partition("|93784")[0]]
+)
+def test_a_line_that_is_cut_off_is_counted(line: str, tmp_path: Path) -> None:
+    trace, said = converted(tmp_path, HEADER, LINES[1], line)
+    assert (len(trace.rows), said.splitlines()[1:]) == (1, ["1 left out: a line that is cut off"])
 
 
 def test_another_list_of_columns_is_named() -> None:
