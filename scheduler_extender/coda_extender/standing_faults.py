@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from coda.cycle import CycleResult
@@ -33,8 +34,9 @@ class StandingFaults:
         apart = result.apart or Fault()
         for kind, names in zip(APART_KINDS, (apart.jobs, apart.nodes, apart.quotas), strict=True):
             self._metrics.set_apart.labels(kind).set(len(names))
-        if result.apart is None and not result.jobs_by_code.get(WaitCode.UNDECIDABLE):
-            self._found.clear()
+        undecidable = result.jobs_by_code.get(WaitCode.UNDECIDABLE, 0)
+        last = [still for fault in self._found if (still := _what_lasts(fault, apart, undecidable)) is not None]
+        self._found = last or (self._found if undecidable else [])  # a job may be refused for what has no name
         for fault in result.decision.faults:
             self._metrics.errors.inc()
             log.error("the planner cannot judge %s, and goes on without: %s", _names(fault), fault.traceback)
@@ -55,6 +57,16 @@ class StandingFaults:
         self._found.clear()
         for kind in APART_KINDS:
             self._metrics.set_apart.labels(kind).set(0)
+
+
+def _what_lasts(fault: Fault, apart: Fault, undecidable: int) -> Fault | None:
+    """Return the fault with the names that are still left out, or None. A refused job need not be set apart."""
+    jobs = fault.jobs if undecidable else tuple(name for name in fault.jobs if name in apart.jobs)
+    nodes = tuple(name for name in fault.nodes if name in apart.nodes)
+    quotas = tuple(name for name in fault.quotas if name in apart.quotas)
+    is_named = bool(fault.jobs or fault.nodes or fault.quotas)
+    is_left = bool(jobs or nodes or quotas) if is_named else bool(undecidable or apart != Fault())
+    return replace(fault, jobs=jobs, nodes=nodes, quotas=quotas) if is_left else None
 
 
 def _names(fault: Fault) -> str:

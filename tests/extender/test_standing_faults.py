@@ -53,6 +53,20 @@ def test_it_is_said_again_until_nothing_is_left_out(caplog: pytest.LogCaptureFix
     assert (shown(), said()) == ((0, 1), 0)
 
 
+def test_what_is_judged_again_is_no_longer_named(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = [0.0]
+    faults = StandingFaults(Metrics(), lambda: now_s[0])
+    first = Fault(nodes=("n1",), traceback="one bug")
+    both = Fault(nodes=("n2", "n3"), quotas=("team/q",), traceback="another bug")
+    faults.note(result(first, both, apart=Fault(nodes=("n1", "n2", "n3"), quotas=("team/q",))))
+    faults.note(result(apart=Fault(nodes=("n2",), quotas=("team/q",)), undecidable=1))
+    caplog.clear()
+    now_s[0] = 600.0
+    faults.say_again()
+    (said,) = caplog.messages
+    assert said == "the planner still leaves out what it could not judge, n2, team/q: another bug"
+
+
 def test_a_replica_that_decides_no_more_shows_nothing() -> None:
     metrics = Metrics()
     faults = StandingFaults(metrics)
