@@ -21,18 +21,18 @@ from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
 from coda_cli.explain.deadlines import with_deadline
 from coda_cli.explain.failure import failure_sentences
-from coda_cli.explain.leaders import LATE_S, leader_away
+from coda_cli.explain.leaders import LATE_S, leaders_away
 from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
 from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
-from coda_cli.explain.waiting import RESTARTING, Waiting
+from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION, OPERATOR_LEASE, PLANNER_LEASE
+from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.quantities import seconds_from_time
 from coda_sim.durations import duration_from_seconds
 
@@ -124,7 +124,7 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
         if line.name == wanted or is_pod_of:
             line = await with_deadline(client, line)
-            away = await leader_away(client, lease_of(line))
+            away = await leaders_away(client, [line])
             told = (*sentences_of(line, position, len(lines), time.time(), away), *waiting_in_quota(line, lines))
             waits = Explained(sentences=told, line=line, position=position, of=len(lines), notes=lists.notes())
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
@@ -135,11 +135,6 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
     if "pods" in lists.refused:
         raise lists.refused["pods"]
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
-
-
-def lease_of(line: Waiting) -> str:
-    """Return the Lease of the part whose word it waits for: of the operator until it is accepted, and while it ends."""
-    return OPERATOR_LEASE if not line.wants or line.code == RESTARTING else PLANNER_LEASE
 
 
 def sentences_of(line: Waiting, position: int, of: int, now_s: float, away: str = "") -> Iterator[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from coda.errors import CodaError
+from coda.model.decision import WaitCode
+from coda_cli.explain.waiting import PLACED, RESTARTING, Waiting
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.names import OPERATOR_LEASE, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.quantities import seconds_from_time
@@ -18,6 +20,22 @@ LATE_S: Final = 60.0
 """A Lease that is older is looked at twice. Our choice: it is renewed every few seconds, and clocks differ by less."""
 _LOOK_EVERY_S, _LOOKS = 0.5, 16  # leaders renew every 2 s
 _WHO: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
+
+
+async def leaders_away(client: Client, lines: Iterable[Waiting]) -> str:
+    """Return in a clause which parts that these lines wait for have no leader; empty if none."""
+    leases = sorted({lease for line in lines for lease in leases_of(line)}, reverse=True)  # the planner comes first
+    clauses = await asyncio.gather(*(leader_away(client, lease) for lease in leases))
+    return ", and ".join(filter(None, clauses))
+
+
+def leases_of(line: Waiting) -> tuple[str, ...]:
+    """Return the Leases of the parts whose word it waits for: of the operator until it is accepted, and while it ends.
+
+    A placement is released by the planner, and its pods are made by the operator."""
+    if not line.wants or line.code in (RESTARTING, WaitCode.EDITED.value):
+        return (OPERATOR_LEASE,)
+    return (PLANNER_LEASE, OPERATOR_LEASE) if line.code == PLACED else (PLANNER_LEASE,)
 
 
 async def leader_away(

@@ -17,14 +17,14 @@ from rich.text import Text
 from coda.errors import InvalidInput
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
-from coda_cli.explain.leaders import leader_away
+from coda_cli.explain.leaders import leaders_away
 from coda_cli.explain.name_completion import complete_namespace
 from coda_cli.explain.waiting import Waiting, part_of_event, part_of_job, part_of_waiting_pod, queue_of
 from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
-from coda_kube.objects.names import EXTENDER, PLANNER_LEASE
+from coda_kube.objects.names import EXTENDER
 from coda_sim.durations import duration_from_seconds
 
 _ONE_IN_FULL: Final = "One of them in full: coda explain NAME"
@@ -71,7 +71,7 @@ async def _read(kubeconfig: Path | None, namespace: str, instead: str) -> tuple[
     try:
         lists = PermittedLists(client, namespace, instead=instead)
         lines, notes = await read_queue(lists), lists.notes()
-        away = await leader_away(client, PLANNER_LEASE) if lines else ""
+        away = await leaders_away(client, lines)
         return lines, (*notes, f"nothing is decided now, and reasons may be old: {away}") if away else notes
     finally:
         await client.close()

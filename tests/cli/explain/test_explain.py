@@ -241,7 +241,8 @@ async def test_a_placed_job_names_those_it_waits_for_and_until_when() -> None:
     api.set(JOBS, told)
     api.set(JOBS, training_job("large", placement=placement("n1")))
     lease = {"holderIdentity": "a", "renewTime": time_from_seconds(time.time())}
-    api.set(LEASES, {"metadata": {"name": "coda-planner"}, "spec": lease})
+    for part in ("coda-planner", "coda-operator"):
+        api.set(LEASES, {"metadata": {"name": part}, "spec": lease})
     waits = await explained(api, "default", "large")
     assert (
         "has its place on n1, once it is left by default/guest (told to save and end by 2026-11-23"
