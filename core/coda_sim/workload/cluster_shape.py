@@ -15,6 +15,7 @@ GIB = 1 << 30
 
 
 _GROUP = re.compile(r"(\d{1,6})x(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?", re.ASCII)
+_FRACTION = re.compile(r"[\d.]+(x[\d.]+){2,3}(,\s*[\d.]+(x[\d.]+){2,3})*")
 
 
 _COLUMNS = ("nodes", "gpus_per_node", "cores_per_node")
@@ -115,6 +116,8 @@ def shape_from_argument(text: str) -> ClusterShape:
     NAME selects lines by their column `shape`."""
     path, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     if not Path(path).is_file():
+        if "." in text and _FRACTION.fullmatch(text):
+            raise InvalidInput(f"{text!r} has a fraction: nodes, GPUs, cores and GiB are whole numbers, as 12x8x48x512")
         if "." in path or "/" in path:  # no group of nodes has these
             raise InvalidInput(f"{path}: there is no such file of node groups; without one write them, as 12x8x48")
         return shape_from_text(text)

@@ -222,6 +222,8 @@ def test_a_truncated_gzip_file_is_a_clear_sentence(tmp_path: Path) -> None:
             "--save-every 1h has no effect with --resumable 0: no GPU job saves",
         ),
         (["--cluster", "shapes.csv"], "shapes.csv: there is no such file of node groups"),
+        (["--cluster", "12x8x96x15.5"], "'12x8x96x15.5' has a fraction: nodes, GPUs, cores and GiB are whole numbers"),
+        (["--cluster", "4x8x96,12x8x9.5"], "'4x8x96,12x8x9.5' has a fraction"),
         (["--cluster", "a/shapes.csv:large"], "a/shapes.csv: there is no such file of node groups"),
         (["--compress", "0"], "--compress 0.0: must be a number above 0"),
         (["--sample", "3"], "--sample 3: there is nothing to choose without --keep"),
