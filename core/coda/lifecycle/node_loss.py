@@ -10,9 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, is_lost, of_attempt
 from coda.model.job import Phase
+
+NODE_WORD_S: Final = 1.0
+"""So much later than the end of a rank a reboot that ended it may be told: a node and its pods are watched each on its
+own way. Our choice."""
 
 NODE_NOT_READY = "NodeNotReady"
 """The reason of a gang that waits for a node which others would call lost."""
@@ -90,6 +95,14 @@ def ended_with_its_node(pod: RankPod, now: Situation, config: LifecycleConfig) -
     back_s = math.inf if until_s is None or rebooted else until_s + config.node_back_s  # nothing outlives a reboot
     ran = pod.started_s - config.order_s <= since_s or (rebooted and pod.started_s == pod.ended_s)
     return ran and since_s <= pod.ended_s + config.order_s and pod.ended_s <= back_s
+
+
+def node_word_s(now: Situation, now_s: float) -> float:
+    """Return in how many seconds the nodes of the ranks that ended have told of a reboot; 0 where none tells of any.
+
+    At most `NODE_WORD_S`, also after the clock stepped back."""
+    ends_s = [pod.ended_s for pod in of_attempt(now) if pod.ended_s is not None and pod.node in now.boots]
+    return min(NODE_WORD_S, max(0.0, max(ends_s, default=-math.inf) + NODE_WORD_S - now_s))
 
 
 def with_node_trouble(progress: Progress, now: Situation, now_s: float, config: LifecycleConfig) -> Progress:

@@ -28,6 +28,7 @@ from coda.lifecycle import (
 )
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
+from coda.lifecycle.node_loss import node_word_s
 from coda.lifecycle.state import of_attempt
 from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
 from coda.model import FINISHED
@@ -57,10 +58,6 @@ ACCEPTED_AT_ONCE: Final = 4
 Our choice: half the slots of `RequestSlots`, so that no slow webhook holds up the jobs that were accepted."""
 TRIED_AGAIN_AT_ONCE: Final = 1
 """New jobs that were refused and are tried again at the same time, besides: no other new job waits for them."""
-
-NODE_WORD_S: Final = 1.0
-"""A node and its pods are watched each on its own way: so much later than the end of a rank a reboot may be told, that
-ended it. Our choice."""
 
 
 class Reconciler:
@@ -202,7 +199,8 @@ class Reconciler:
         if not logs_needed(now, self._clock(), self._config):
             return now
         has_guests = had_guests(self._cluster, job, of_attempt(now))  # before the logs are read: some may go meanwhile
-        (diagnosis, unread), _ = await asyncio.gather(self._logs.diagnose(job, now), self._hear_nodes(now))
+        hears_nodes = asyncio.sleep(node_word_s(now, self._clock()))  # the end of a rank may be told before a reboot
+        (diagnosis, unread), _ = await asyncio.gather(self._logs.diagnose(job, now), hears_nodes)
         diagnosis = beside_guests(diagnosis) if has_guests else diagnosis
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
@@ -210,11 +208,6 @@ class Reconciler:
         seen, nodes = self._cluster.nodes, [pod.node for pod in now.pods if pod.node]
         now = replace(now, outages=seen.outages(nodes), boots=seen.boots(nodes))  # as was told meanwhile
         return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike, killed=killed)
-
-    async def _hear_nodes(self, now: Situation) -> None:
-        """Wait a moment where nodes tell of reboots: the end of a rank may be told before that."""
-        ends_s = [pod.ended_s for pod in of_attempt(now) if pod.ended_s is not None and pod.node in now.boots]
-        await asyncio.sleep(max(0.0, max(ends_s, default=0.0) + NODE_WORD_S - self._clock()))
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""

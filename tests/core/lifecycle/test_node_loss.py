@@ -9,7 +9,7 @@ import pytest
 
 from coda.lifecycle import LifecycleConfig, PodState
 from coda.lifecycle.failures import attempt_failure
-from coda.lifecycle.node_loss import Brake, brake_moment, next_brake
+from coda.lifecycle.node_loss import Brake, brake_moment, next_brake, node_word_s
 from coda.model import Phase
 from tests.core.gangs import NOW_S, pod, situation
 
@@ -119,3 +119,22 @@ def test_whose_fault_an_end_is_on_a_node_that_was_rebooted(
     failure = attempt_failure(now, max(NOW_S, ended_s), CONFIG)
     assert failure is not None
     assert (failure.own, failure.reason) == ((True, "RankFailed") if own else (False, "NodeOutage"))
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "boots", "expected"),
+    [
+        pytest.param(NOW_S, {"n1": "first"}, 1.0, id="just now"),
+        pytest.param(NOW_S - 0.75, {"n1": "first"}, 0.25, id="a moment ago"),
+        pytest.param(NOW_S - 60, {"n1": "first"}, 0.0, id="long ago"),
+        pytest.param(NOW_S, {}, 0.0, id="its node tells no boot"),
+        pytest.param(None, {"n1": "first"}, 0.0, id="nobody saw the end"),
+        pytest.param(NOW_S + 7200, {"n1": "first"}, 1.0, id="the clock stepped back by hours since"),
+    ],
+)
+def test_how_long_a_failure_waits_for_what_its_node_tells(
+    ended_s: float | None, boots: dict[str, str], expected: float
+) -> None:
+    rank = replace(pod(0, node="n1", state=PodState.FAILED, exit_code=1), ended_s=ended_s)
+    now = replace(situation(Phase.RUNNING, rank), boots=boots)
+    assert node_word_s(now, NOW_S) == pytest.approx(expected)
