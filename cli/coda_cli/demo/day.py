@@ -52,6 +52,7 @@ def day_lines(outcomes: Sequence[RunOutcome], *, ascii_only: bool = False) -> It
     shape = shape_from_text(CLUSTER)
     yield f"A day of a generated month, simulated on {shape.gpus} GPUs: the same jobs under two policies."
     yield "The cluster is less than half as large as that month's, so that jobs wait."
+    yield "How fast a job runs with how many cores is assumed, by curves of published models."
     yield "How many GPU jobs wait, over the hours of the day:"
     top = max(1.0, *(max(outcome.series.gpu_jobs_waiting) for outcome in outcomes))
     for outcome in outcomes:

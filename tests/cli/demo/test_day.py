@@ -36,6 +36,7 @@ def test_the_day_is_there_before_the_build_ends() -> None:
     assert show_day_beside(Console(file=screen, width=100), build) == "built"
     lines = screen.getvalue().splitlines()
     assert f"{shape_from_text(CLUSTER).gpus} GPUs" in lines[0]
+    assert "is assumed" in lines[2]
     assert [line.split(":")[0].strip() for line in lines if line.startswith("  ") and ": " in line] == list(POLICIES)
     (waits,) = (line for line in lines if line.startswith("Under coda, mean wait of GPU jobs"))
     assert "The best of the others is fifo-skip" in waits
