@@ -24,7 +24,8 @@
 #   results                   every simulation of docs/results.md, its tables and plots: TRACES=folder JOBS=2 ONLY=month QUICK=1
 #   docs                      the documentation as a site, in site/
 #   dashboard-pictures        every panel of every dashboard, drawn with the demo's data (docs/metrics.md)
-#   chart dashboards picture reference lock images clean   the chart's copies and dashboards, the pictures, docs/reference, the lock files, the images, none of it
+#   images                    the container images of this commit, by docker: prints the value of the chart that names them
+#   chart dashboards picture reference lock clean   the chart's copies and dashboards, the pictures, docs/reference, the lock files, none of it
 
 PYTHON ?= python3
 VENV   := .venv
@@ -46,7 +47,8 @@ REPORTS ?= .coda/verify
 COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tests/sim/workload tests/sim/test_durations.py \
 	--ignore=tests/core/contention/test_real_jobs.py
 
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# Of the images: another one for each commit and each change, so that an upgrade replaces the pods.
+IMAGE_TAG ?= $(shell deploy/image-tag.sh)
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
 # The modules with tests of a control plane: to load the other four hundred as well takes each worker as long as some tests.
@@ -240,9 +242,10 @@ lock: $(READY)
 	$(COMPILE) --no-annotate -c requirements.lock --extra agent pyproject.toml -o node_agent/requirements.lock
 
 images: framework
-	docker build -t coda-operator:$(VERSION) --build-arg PART=operator -f deploy/Dockerfile .
-	docker build -t coda-extender:$(VERSION) --build-arg PART=scheduler_extender -f deploy/Dockerfile .
-	docker build -t coda-agent:$(VERSION) --build-arg PART=node_agent -f deploy/Dockerfile .
+	docker build -t coda-operator:$(IMAGE_TAG) --build-arg PART=operator -f deploy/Dockerfile --build-arg IMAGE_TAG=$(IMAGE_TAG) .
+	docker build -t coda-extender:$(IMAGE_TAG) --build-arg PART=scheduler_extender -f deploy/Dockerfile --build-arg IMAGE_TAG=$(IMAGE_TAG) .
+	docker build -t coda-agent:$(IMAGE_TAG) --build-arg PART=node_agent -f deploy/Dockerfile --build-arg IMAGE_TAG=$(IMAGE_TAG) .
+	@echo "Push coda-operator, coda-extender and coda-agent with the tag $(IMAGE_TAG). Then give helm: --set image.tag=$(IMAGE_TAG)"
 
 kind-up:
 	@deploy/kind/up.sh

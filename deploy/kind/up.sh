@@ -10,7 +10,7 @@ CLUSTER=coda
 CONTEXT="kind-$CLUSTER"
 NAMESPACE=coda-system
 GPUS_PER_NODE=8
-VERSION="$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+TAG="$(deploy/image-tag.sh)"
 WORKERS=("$CLUSTER-worker" "$CLUSTER-worker2" "$CLUSTER-worker3" "$CLUSTER-worker4") # as kind names them
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -39,8 +39,8 @@ say "the cluster $CLUSTER"
 has_cluster || run kind create cluster --config kind-config.yaml --wait 120s
 
 say "the images, built and loaded onto the nodes"
-run make --no-print-directory images
-run kind load docker-image --name "$CLUSTER" "coda-operator:$VERSION" "coda-extender:$VERSION"
+run make --no-print-directory images IMAGE_TAG="$TAG"
+run kind load docker-image --name "$CLUSTER" "coda-operator:$TAG" "coda-extender:$TAG"
 
 say "the pool: every worker, with $GPUS_PER_NODE GPUs that nobody has"
 capacity="{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"$GPUS_PER_NODE\"},\"allocatable\":{\"nvidia.com/gpu\":\"$GPUS_PER_NODE\"}}}"
@@ -54,9 +54,7 @@ run kubectl --context "$CONTEXT" label namespace local-path-storage coda.schedul
 
 say "Coda, on the control plane's node"
 run helm upgrade --install coda deploy/helm/coda --kube-context "$CONTEXT" --namespace "$NAMESPACE" --create-namespace \
-    --values deploy/kind/values.yaml --wait --timeout 5m
-run kubectl --context "$CONTEXT" --namespace "$NAMESPACE" rollout restart deployment coda-operator coda-extender
-run kubectl --context "$CONTEXT" --namespace "$NAMESPACE" rollout status deployment coda-extender --timeout 3m
+    --values deploy/kind/values.yaml --set-string "image.tag=$TAG" --wait --timeout 5m
 
 say "demo jobs"
 run kubectl --context "$CONTEXT" apply --filename deploy/kind/demo.yaml

@@ -74,9 +74,13 @@ def skews(parts: Sequence[Part]) -> Iterator[str]:
     version_by_name = {part.name: part.version for part in parts}
     own = version_by_name[CLIENT]
     others = {name: version_by_name.get(name, "") for name in (*LEADERS, AGENT)}
-    differing = [f"{name} is {version}" for name, version in others.items() if version not in ("", NOT_TOLD, own)]
+    told = {name: version for name, version in others.items() if version not in ("", NOT_TOLD)}
+    differing = [f"{name} is {version}" for name, version in told.items() if not _agree(version, own)]
     if differing:
         yield f"{listed(differing)}, and this command {own}: use the version that the cluster has"
+    elif len({_number_and_build(version)[1] for version in told.values()} - {""}) > 1:
+        builds = listed([f"{name} is {version}" for name, version in told.items()])
+        yield f"{builds}: one build has not replaced the other everywhere"
     silent = [name for name in LEADERS if others[name] == NOT_TOLD]
     if silent:
         yield f"{listed(silent)} does not say its version, so it is older than this command: upgrade it"
@@ -84,6 +88,18 @@ def skews(parts: Sequence[Part]) -> Iterator[str]:
     if scheduler and api and not api[1] - 1 <= scheduler[1] <= api[1]:
         why = "upgrade Coda after the API servers" if scheduler < api else "it may not be newer than the API server"
         yield f"kube-scheduler is {_text(scheduler)}, the API server {_text(api)}: {why}"
+
+
+def _agree(one: str, other: str) -> bool:
+    """True unless the numbers differ, or the builds where both say theirs: a command from a wheel says none."""
+    (number, build), (other_number, other_build) = _number_and_build(one), _number_and_build(other)
+    return number == other_number and (not build or not other_build or build == other_build)
+
+
+def _number_and_build(version: str) -> tuple[str, str]:
+    """Return 0.1.0 and the commit of `0.1.0+COMMIT`, and of `0.1.0-COMMIT`, as an image's tag has it."""
+    number, _, build = version.replace("-", "+", 1).partition("+")
+    return number, build.replace("-", ".")
 
 
 def _minor(version: str) -> tuple[int, int] | None:

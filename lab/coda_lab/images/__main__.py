@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from pathlib import Path
 
 from coda.errors import CodaError
 from coda_lab.host.paths import Settings
-from coda_lab.images.image import PARTS, write_image
+from coda_lab.images.image import PARTS, checkout_tag, write_image
 
 
 def main(words: list[str]) -> int:
@@ -18,7 +17,7 @@ def main(words: list[str]) -> int:
         return 2
     part, out = words
     try:
-        name = write_image(PARTS[part], Path(out), metadata.version("coda"), Settings.from_environ(), _tell)
+        name = write_image(PARTS[part], Path(out), checkout_tag(), Settings.from_environ(), _tell)
         print(name)  # noqa: T201
     except CodaError as error:
         print(error, file=sys.stderr)  # noqa: T201

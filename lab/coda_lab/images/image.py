@@ -84,16 +84,21 @@ PARTS: Final = {
 }
 
 
-def write_image(part: ImagePart, path: Path, version: str, settings: Settings, tell: Tell) -> str:
+def checkout_tag() -> str:
+    """Return the tag of images of this checkout: the version, the commit and what is not committed."""
+    return _run([str(sources() / "deploy" / "image-tag.sh")], Settings.from_environ()).strip()
+
+
+def write_image(part: ImagePart, path: Path, tag: str, settings: Settings, tell: Tell) -> str:
     """Write a part's image of this checkout as an OCI archive; return its name. Needs root and mmdebstrap.
 
     Beside it lies its bill of materials, `<path without suffix>.cdx.json`. Raises LabFailure with one sentence."""
-    name = f"{part.repository}:{version}"
+    name = f"{part.repository}:{tag}"
     base = _base_layer(part, settings, tell)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="coda-image-", dir=path.parent) as scratch:
         coda = Path(scratch) / "coda.tar"
-        files = coda_files(sources(), part)
+        files = coda_files(sources(), part) | version_files(tag)
         if part.has_framework:
             write_bundle(Path(scratch) / _FRAMEWORK, settings)
             files |= _files_under(Path(scratch), _FRAMEWORK)
@@ -122,6 +127,14 @@ def coda_files(root: Path, part: ImagePart) -> dict[str, bytes]:
                 compiled = f"{folder_of}/__pycache__/{module.removesuffix('.py')}.cpython-311.pyc"
                 files[compiled] = _compiled(files[inside], f"/{inside}")
     return files
+
+
+def version_files(tag: str) -> dict[str, bytes]:
+    """Return what tells a program in the image its version: the tag, as packages write versions."""
+    number, _, build = tag.partition("-")
+    version = f"{number}+{build.replace('-', '.')}" if build else number
+    text = f"Metadata-Version: 2.1\nName: coda\nVersion: {version}\n"
+    return {f"{_SITE}/coda-{version}.dist-info/METADATA": text.encode()}
 
 
 def _files_under(root: Path, folder: str) -> dict[str, bytes]:
@@ -187,10 +200,11 @@ def _unpack_debian(layer: Path, packages: Path, settings: Settings) -> None:
     _run(command, settings, SOURCE_DATE_EPOCH="0")
 
 
-def _run(command: Sequence[str], settings: Settings, **more: str) -> None:
+def _run(command: Sequence[str], settings: Settings, **more: str) -> str:
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**settings.environ, **more})
     except FileNotFoundError:
         raise LabFailure(f"The images need {command[0]}: install it (Debian: apt-get install {PROGRAM}).") from None
     if ended.returncode != 0:
         raise LabFailure(f"{command[0]} failed: {ended.stderr.strip()[-500:]}")
+    return ended.stdout

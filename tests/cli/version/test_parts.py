@@ -40,6 +40,18 @@ def versions(**by_name: str) -> list[Part]:
             ["operator does not say its version, so it is older than this command: upgrade it"],
             id="silent",
         ),
+        pytest.param(versions(coda="2", operator="2+a1", planner="2+a1", agent="2-a1"), [], id="one build"),
+        pytest.param(versions(coda="2+b2.dirty.c3", agent="2-b2-dirty-c3"), [], id="this build"),
+        pytest.param(
+            versions(coda="2+b2", operator="2+a1"),
+            ["operator is 2+a1, and this command 2+b2: use the version that the cluster has"],
+            id="another build than this",
+        ),
+        pytest.param(
+            versions(coda="2", operator="2+b2", planner="2+a1", agent="2-b2"),
+            ["operator is 2+b2, planner is 2+a1 and agent is 2-b2: one build has not replaced the other everywhere"],
+            id="two builds",
+        ),
         pytest.param(versions(coda="2", kube_scheduler="v1.35.1", Kubernetes="v1.36.3"), [], id="one behind"),
         pytest.param(
             versions(coda="2", kube_scheduler="v1.34.0", Kubernetes="v1.36.3-gke.1"),

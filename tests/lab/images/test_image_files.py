@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coda_lab.host.paths import sources
-from coda_lab.images.image import PARTS, coda_files
+from coda_lab.images.image import PARTS, coda_files, version_files
 
 RULES = "from coda.diagnosis.rules import built_in_rules; print(len(built_in_rules().rules))"
 
@@ -36,3 +36,15 @@ def test_the_rules_for_failures_are_read_from_it(tmp_path: Path) -> None:
         [sys.executable, "-S", "-c", RULES], env={"PYTHONPATH": str(site)}, capture_output=True, text=True
     )
     assert int(told.stdout) > 50, told.stderr
+
+
+def test_its_programs_know_of_which_build_they_are(tmp_path: Path) -> None:
+    for inside, content in version_files("0.1.0-1a2b3c4d5e6f-dirty-00112233").items():
+        (tmp_path / inside).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / inside).write_bytes(content)
+    (site,) = tmp_path.rglob("site-packages")
+    asked = "from importlib import metadata; print(metadata.version('coda'))"
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", asked], env={"PYTHONPATH": str(site)}, check=True, capture_output=True, text=True
+    )
+    assert told.stdout == "0.1.0+1a2b3c4d5e6f.dirty.00112233\n"

@@ -100,6 +100,11 @@ securityContext:
 {{- end -}}
 {{- end }}
 
+{{/* The tag of Coda's images where a part names none of its own. Takes the root context. */}}
+{{- define "coda.tag" -}}
+{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
 {{/* Image and resources of a component's container. Takes a dict of root, component and the tag for an empty one. */}}
 {{- define "coda.container" -}}
 {{- $values := index .root.Values .component -}}

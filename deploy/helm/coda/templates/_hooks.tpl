@@ -29,7 +29,7 @@ spec:
       {{- include "coda.podSpec" . | nindent 6 }}
       containers:
         - name: {{ .component }}
-          image: {{ include "coda.image" (dict "image" .root.Values.operator.image "default" .root.Chart.AppVersion) | quote }}
+          image: {{ include "coda.image" (dict "image" .root.Values.operator.image "default" (include "coda.tag" .root)) | quote }}
           imagePullPolicy: {{ .root.Values.operator.image.pullPolicy }}
           command: [python, -m, {{ .module }}]
           resources:
