@@ -118,3 +118,16 @@ def test_one_value_names_the_tag_of_all_images(helm: Helm) -> None:
         "coda-definitions": "coda-operator:own",
         "coda-uninstall": "coda-operator:own",
     }
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.e2e
+def test_an_image_may_be_named_by_its_digest_instead_of_a_tag(helm: Helm) -> None:
+    parts = ("operator", "extender", "agent", "scheduler")
+    items = helm.render("image.tag=ignored", *(f"{part}.image.digest={DIGEST}" for part in parts))
+    assert {image.rpartition("@")[2] for image in images(items).values()} == {DIGEST}
+    assert images(items)["coda-definitions"] == f"coda-operator@{DIGEST}"
+    assert container_of(items, "scheduler")["image"] == f"registry.k8s.io/kube-scheduler@{DIGEST}"
+    assert "at '/agent/image/digest'" in helm.refusal(f"agent.image.digest={DIGEST[:-1]}")

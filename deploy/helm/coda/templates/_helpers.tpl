@@ -37,9 +37,13 @@ labels:
   {{- include "coda.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* An image's reference. Takes a dict of image and the tag for an empty one. */}}
+{{/* An image's reference: a digest wins. Takes a dict of image and the tag for an empty one. */}}
 {{- define "coda.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
 {{ .image.repository }}:{{ .image.tag | default .default }}
+{{- end -}}
 {{- end }}
 
 {{/* The cluster's version as kube-scheduler's images are tagged: without what a distribution appends to it. */}}
