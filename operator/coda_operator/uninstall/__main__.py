@@ -41,7 +41,7 @@ def main() -> None:
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         asyncio.run(_run(settings))
     except CodaError as error:
-        sys.exit(f"coda-uninstall: {error}; `helm uninstall` again goes on from here")
+        sys.exit(f"coda-uninstall: {error}; the same again (`helm uninstall`, or this Job) goes on from here")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,10 @@ else a part that still runs would write it again. The policies that protect Coda
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 from coda_kube.api.client import Client
-from coda_kube.api.until import until
-from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import SYSTEM_NAMESPACE
 from coda_operator.uninstall.leftovers import (
     clean_nodes,
     delete_profiles,
@@ -22,6 +17,7 @@ from coda_operator.uninstall.leftovers import (
     limited_nodes,
     remove_policies,
 )
+from coda_operator.uninstall.parts import WRITERS, stop
 from coda_operator.uninstall.settings import Settings
 from coda_operator.uninstall.training_jobs import end_jobs, lift_finalizers
 from coda_operator.uninstall.waiting_pods import free_waiting_pods
@@ -42,8 +38,6 @@ VALIDATING: Final = (
     "coda-orphans",
     "coda-writers",
 )
-WRITERS: Final = {"agent": "daemonsets", "operator": "deployments", "extender": "deployments"}
-_PODS: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
 
 
 async def uninstall(client: Client, settings: Settings) -> None:
@@ -51,7 +45,7 @@ async def uninstall(client: Client, settings: Settings) -> None:
     await remove_policies(client, "mutating", MUTATING)
     if settings.uninstall_jobs == "end":
         await end_jobs(client, within_s=settings.uninstall_wait_s)
-    await _stop(client, WRITERS, within_s=settings.uninstall_wait_s)
+    await stop(client, WRITERS, within_s=settings.uninstall_wait_s)
     if limited := await limited_nodes(client):
         log.warning(
             "on these nodes the agent could not put back what it had limited, a restart of the node does: %s",
@@ -63,31 +57,7 @@ async def uninstall(client: Client, settings: Settings) -> None:
     if settings.uninstall_nodes == "clean":
         await clean_nodes(client)
     # Not before: where Coda's scheduler has room for a pod that keeps its place, it binds it.
-    await _stop(client, {"scheduler": "deployments"}, within_s=settings.uninstall_wait_s)
+    await stop(client, {"scheduler": "deployments"}, stopped=WRITERS, within_s=settings.uninstall_wait_s)
     await delete_records(client)
     await remove_policies(client, "validating", VALIDATING)
     log.info("Coda is out of the cluster; TrainingJobs that are left are objects that nobody reads")
-
-
-async def _stop(client: Client, kinds: Mapping[str, str], *, within_s: float) -> None:
-    """End these parts, and wait until their pods are gone: from then on they write no more."""
-    for part, kind in kinds.items():
-        await client.delete(f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/{kind}/coda-{part}")
-    parts = {*kinds, "restore"}
-
-    def is_of_parts(pod: Json) -> bool:
-        labels = pod["metadata"].get("labels") or {}
-        return labels.get("app.kubernetes.io/name") == "coda" and labels.get("app.kubernetes.io/component") in parts
-
-    left: list[str] = []
-
-    def all_gone(by_key: Mapping[str, Json]) -> bool:
-        left[:] = [key for key, pod in by_key.items() if is_of_parts(pod)]
-        return not left
-
-    try:
-        async with asyncio.timeout(within_s):
-            await until(client, _PODS, all_gone)
-    except TimeoutError:
-        log.warning("these pods do not end, perhaps their nodes are dead: %s", ", ".join(left))
-    log.info("stopped: %s", ", ".join(kinds))
