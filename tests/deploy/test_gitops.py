@@ -1,0 +1,28 @@
+"""What a GitOps tool makes of the chart: it renders without a cluster, or as a part of another chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coda_lab.host.paths import chart
+from tests.deploy.charts import NAMESPACE, Helm, Json
+
+pytestmark = pytest.mark.e2e
+
+SERVED = ["-a", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "installing.md"
+
+
+def mutating(items: list[Json]) -> int:
+    return sum(item["kind"] == "MutatingAdmissionPolicy" for item in items)
+
+
+def test_the_page_says_what_the_version_of_the_cluster_does_not_bring(helm: Helm) -> None:
+    assert mutating(helm.render(kube="v1.36.0")) == 0
+    assert mutating(helm.render(more=SERVED)) == mutating(helm.render("cpuJobs.enabled=true")) == 4
+    said = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "`cpuJobs.enabled=true`" in said
+    assert f"`{' '.join(SERVED)}`" in said
