@@ -26,3 +26,19 @@ def test_the_page_says_what_the_version_of_the_cluster_does_not_bring(helm: Helm
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert "`cpuJobs.enabled=true`" in said
     assert f"`{' '.join(SERVED)}`" in said
+
+
+def test_it_may_be_a_conditional_part_of_another_chart(helm: Helm, tmp_path: Path) -> None:
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "coda").symlink_to(chart())
+    part = {"name": "coda", "version": "*", "repository": "", "condition": "coda.enabled"}
+    described = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [part]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(described))
+
+    def rendered(enabled: str) -> int:
+        kube = ("--kube-version", "v1.36.0", "--set", f"coda.enabled={enabled}")
+        ended = helm.run("template", "platform", str(tmp_path), "--namespace", NAMESPACE, *kube)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.count("kind: Deployment")
+
+    assert (rendered("true"), rendered("false")) == (3, 0)
