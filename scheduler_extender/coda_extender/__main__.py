@@ -29,6 +29,7 @@ from coda_extender.settings import Settings, read_settings
 from coda_kube.api.cache_metrics import CacheMetrics
 from coda_kube.api.client import Client, connect
 from coda_kube.api.lease import Elector
+from coda_kube.listening import listening_socket
 from coda_kube.metrics_access import judge_of
 from coda_kube.objects.names import PLANNER_LEASE, SYSTEM_NAMESPACE
 
@@ -159,13 +160,9 @@ def _servers(settings: Settings, dependencies: Dependencies, tls: ServerTls | No
 
 def _listen(host: str, port: int, variable: str) -> socket.socket:
     """Return a socket bound there. Raises InvalidInput if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
+        listening = listening_socket(host, port)
     except OSError as error:
-        listening.close()
         raise InvalidInput(
             f"cannot listen on {host}:{port}: {error.strerror}: change CODA_HOST or {variable}"
         ) from error

@@ -9,6 +9,8 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from coda_kube.listening import listening_socket
+
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
@@ -31,14 +33,15 @@ class Probes:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises OSError if the port is taken."""
+        """Listen. Raises OSError if the address cannot be used."""
+        bound = listening_socket(host, port)
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await web.SockSite(self._runner, bound).start()
 
     async def stop(self) -> None:
         """Close the listener."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 
 import aiohttp
 import pytest
@@ -28,5 +29,20 @@ async def test_probes_say_how_the_daemon_is(path: str, alive: bool, ready: bool,
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/{path}") as response:
             assert response.status == status
             assert text in (None, await response.text())
+    finally:
+        await probes.stop()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+async def test_it_answers_on_both_families_where_pods_may_have_both() -> None:
+    """kubelet and Prometheus use a pod's first address, and `::` is what serves it whichever that is."""
+    probes = Probes(ready=lambda: True)
+    (port,) = free_ports(1, random.Random())
+    await probes.start("::", port)
+    try:
+        async with aiohttp.ClientSession() as session:
+            for host in ("127.0.0.1", "[::1]"):
+                async with session.get(f"http://{host}:{port}/healthz") as response:
+                    assert response.status == 200
     finally:
         await probes.stop()
