@@ -104,6 +104,17 @@ securityContext:
 {{- end -}}
 {{- end }}
 
+{{/* Refuses times of a Lease with which a part ends at its start. Takes the part's name and its settings. */}}
+{{- define "coda.checkLease" -}}
+{{- $settings := .settings | default dict -}}
+{{- $retry := get $settings "CODA_LEASE_RETRY_S" | default 2 -}}
+{{- $renew := get $settings "CODA_LEASE_RENEW_DEADLINE_S" | default 6 -}}
+{{- $duration := get $settings "CODA_LEASE_DURATION_S" | default 10 -}}
+{{- if not (and (lt (float64 $retry) (float64 $renew)) (lt (float64 $renew) (float64 $duration))) -}}
+{{- fail (printf "%s.settings: CODA_LEASE_RETRY_S (%s) must be less than CODA_LEASE_RENEW_DEADLINE_S (%s), and this less than CODA_LEASE_DURATION_S (%s)." .part (toJson $retry) (toJson $renew) (toJson $duration)) -}}
+{{- end -}}
+{{- end }}
+
 {{/* The tag of Coda's images where a part names none of its own. Takes the root context. */}}
 {{- define "coda.tag" -}}
 {{ .Values.image.tag | default .Chart.AppVersion }}
