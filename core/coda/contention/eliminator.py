@@ -145,7 +145,9 @@ def _in_step(state: EliminatorState, window: Window, config: ContentionConfig) -
         return state
     throttles = tuple(replace(throttle, fits_since_s=None) for throttle in state.throttles)
     references = tuple(moved(state.references).values())
-    references = tuple(replace(one, low_since_s=None, other_since_s=None, quiet_until_s=None) for one in references)
+    references = tuple(
+        replace(one, low_since_s=None, other_since_s=None, quiet_until_s=None, counted_at_s=None) for one in references
+    )
     sockets = tuple(_after_a_gap(one, window.at_s, config) for one in state.sockets)
     return replace(state, sockets=sockets, throttles=throttles, references=references)
 
@@ -165,7 +167,7 @@ def _after_a_gap(state: SocketState, now_s: float, config: ContentionConfig) -> 
         failed_at_s=_past(state.failed_at_s, now_s),
         retry_at_s=_past(state.retry_at_s, now_s + config.futile_s),
         trial=trial and replace(trial, began_s=min(trial.began_s, now_s), after=(), windows=0),
-        hold=hold and replace(hold, check_at_s=min(hold.check_at_s, now_s + config.futile_s)),
+        hold=hold and replace(hold, check_at_s=max(now_s, min(hold.check_at_s, now_s + config.futile_s))),
         probation=probation and replace(probation, began_s=min(probation.began_s, now_s), after=()),
     )
 

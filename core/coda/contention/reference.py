@@ -60,6 +60,8 @@ class Reference:
     noise_windows: int = 0
     swing: float = 0.0  # standard deviation of a mean of `SPAN` around the one before: more than noise if correlated
     recent: tuple[float, ...] = ()  # the latest two spans without a gap or a pause between, oldest first
+    pieces: tuple[float, ...] = ()  # the latest span with pauses between, none of 10 min
+    counted_at_s: float | None = None  # the last window that counted; before the first one, when the job came
     hot: tuple[float, ...] = ()  # the latest while a socket of the job was near its peak and no limit moved
     calm_windows: int = 0  # in a row
     low_since_s: float | None = None
@@ -79,6 +81,10 @@ class Reference:
     def is_evidence(self) -> bool:
         """True if the last window counted: measured, no pause, and not soon after a change of cores."""
         return bool(self.recent)
+
+    def is_silent(self, now_s: float, for_s: float) -> bool:
+        """True if no window counted for so long: the job is idle, or not measured."""
+        return self.counted_at_s is not None and now_s - self.counted_at_s >= for_s
 
     def is_known(self, config: ContentionConfig) -> bool:
         """True once there is a reference to compare with."""
@@ -151,7 +157,7 @@ def lasting(references: Iterable[Reference]) -> tuple[Reference, ...]:
 
 def moved(references: Iterable[Reference]) -> dict[str, Reference]:
     """Return the references after a limit around their jobs moved: what was seen before is not what is seen after."""
-    return {one.job: replace(one, recent=(), hot=(), calm_windows=0) for one in references}
+    return {one.job: replace(one, recent=(), pieces=(), hot=(), calm_windows=0) for one in references}
 
 
 def _next_reference(
@@ -159,15 +165,18 @@ def _next_reference(
 ) -> Reference:
     before = known if known is not None and known.cores == job.cores else _fresh(known, job, now_s, config)
     if job.share is None or (before.quiet_until_s is not None and now_s < before.quiet_until_s):
-        return replace(before, recent=())
+        return replace(before, recent=(), counted_at_s=_started(before.counted_at_s, now_s))
     since_s = _low_since_s(before, job.share, now_s, config)
     if job.share < IDLE_SHARE or (since_s is not None and now_s - since_s < config.pause_s):
-        return replace(before, recent=(), low_since_s=since_s)
+        return replace(before, recent=(), low_since_s=since_s, counted_at_s=_started(before.counted_at_s, now_s))
     calm_windows = before.calm_windows + 1 if calm else 0
     hot = before.hot if calm_windows < config.windows else ()
+    pieces = () if before.is_silent(now_s, config.futile_s) else before.pieces
     seen = replace(
         _with_swing(_with_noise(before, job.share)),
         recent=(*before.recent, job.share)[-2 * SPAN :],
+        pieces=(*pieces, job.share)[-SPAN:],
+        counted_at_s=now_s,
         hot=hot if calm else (*hot, job.share)[-SPAN:],
         calm_windows=calm_windows,
         low_since_s=since_s,
@@ -187,8 +196,13 @@ def _fresh(known: Reference | None, job: TrainingSample, now_s: float, config: C
         noise=noise,
         noise_windows=windows,
         swing=known.swing,
+        counted_at_s=known.counted_at_s,
         quiet_until_s=quiet_until_s,
     )
+
+
+def _started(at_s: float | None, now_s: float) -> float:
+    return now_s if at_s is None else at_s
 
 
 def _low_since_s(before: Reference, share: float, now_s: float, config: ContentionConfig) -> float | None:

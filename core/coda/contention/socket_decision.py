@@ -15,7 +15,14 @@ from dataclasses import replace
 from coda.contention.release import LONGEST_HOLD_S, lift_all, release_calm
 from coda.contention.socket_state import SocketDecision, SocketState, SocketWindow, Trial
 from coda.contention.throttles import Throttle, ThrottleReason, is_measured, predicted_rebound, settled_throttle
-from coda.contention.trial import begin_probation, begin_trial, continue_trial, watch_probation
+from coda.contention.trial import (
+    LONGEST_WAIT_S,
+    begin_probation,
+    begin_trial,
+    continue_trial,
+    levels_to_check,
+    watch_probation,
+)
 
 
 def decide_socket(window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:
@@ -34,7 +41,9 @@ def decide_socket(window: SocketWindow, state: SocketState, throttles: tuple[Thr
         return continue_trial(window, state, throttles)
     if state.probation is not None:
         return watch_probation(window, state, throttles)
-    if _is_deserted(window, state):  # whoever else gains from them shows it by a trial of its own, at once
+    if _is_deserted(window, state) or _is_uncheckable(
+        window, state
+    ):  # whoever else gains from them shows it by a trial of its own, at once
         return lift_all(window, replace(state, retry_at_s=None), throttles, ThrottleReason.NO_VICTIM)
     joined = _trial_to_join(window, state)
     jobs = joined.jobs if joined else _jobs_to_try_for(window, state)
@@ -94,12 +103,25 @@ def _is_deserted(window: SocketWindow, state: SocketState) -> bool:
     return since_s is not None and window.now_s - since_s >= window.config.release_hold_s
 
 
+def _is_uncheckable(window: SocketWindow, state: SocketState) -> bool:
+    """True if nobody can tell whether the throttles still help: all helped jobs here are idle or not measured.
+
+    Or a check is overdue, by as much as two may be apart: a job that works now and then loses its protection for a
+    trial, so not more often. Whoever still suffers shows it by a trial."""
+    hold = state.hold
+    if hold is None:
+        return False
+    helped = [window.references[job.job] for job in window.jobs if job.job in hold.jobs]
+    are_silent = bool(helped) and all(one.is_silent(window.now_s, window.config.futile_s) for one in helped)
+    return are_silent or window.now_s - hold.check_at_s >= LONGEST_WAIT_S
+
+
 def _is_check_due(window: SocketWindow, state: SocketState) -> bool:
-    """True if the time has come and a job that was helped is steady, so that a fall would show."""
+    """True if the time has come and a fall of a job that was helped would show."""
     if state.hold is None or window.now_s < state.hold.check_at_s or window.is_blind:
         return False
-    helped = tuple(job.job for job in window.jobs if job.job in state.hold.jobs)
-    return any(window.references[job].is_steady for job in _not_judged_elsewhere(helped, window))
+    jobs = tuple(level.job for level in levels_to_check(window, state.hold))
+    return bool(_not_judged_elsewhere(jobs, window))
 
 
 def _trial_to_join(window: SocketWindow, state: SocketState) -> Trial | None:

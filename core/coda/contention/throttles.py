@@ -116,7 +116,7 @@ class ThrottleReason(Enum):
     NO_GAIN = "NoGain"  # throttling helped no job
     PROBATION = "Probation"  # it helped; does it still?
     CALM = "Calm"  # the load is gone
-    NO_VICTIM = "NoVictim"  # no training job is there any more, or none that it helped
+    NO_VICTIM = "NoVictim"  # no training job is there any more, or none that it helped, or it can long not be judged
     BLIND = "Blind"  # the sensors have been silent too long
     PROTECTED = "Protected"  # a throttled pod is gone or must not be throttled any more
 

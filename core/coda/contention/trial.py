@@ -91,12 +91,22 @@ def begin_probation(window: SocketWindow, state: SocketState, throttles: tuple[T
     """Release the throttles of the socket, which helped, to see whether they still do."""
     assert state.hold is not None
     mine = tuple(throttle for throttle in throttles if throttle.socket == window.socket)
-    helped = (window.references[job.job] for job in window.jobs if job.job in state.hold.jobs)
-    before = tuple(one.level(one.recent[-SPAN:]) for one in helped if one.is_steady)
+    before = levels_to_check(window, state.hold)
     actions = tuple(lift_action(throttle, ThrottleReason.PROBATION, state.hold.jobs) for throttle in mine)
     probation = Probation(began_s=window.now_s, saved=mine, before=before)
     others = tuple(throttle for throttle in throttles if throttle not in mine)
     return SocketDecision(state=replace(state, probation=probation, votes=()), throttles=others, actions=actions)
+
+
+def levels_to_check(window: SocketWindow, hold: Hold) -> tuple[BusyLevel, ...]:
+    """Return the levels of the helped jobs whose fall would show: the steady ones'.
+
+    Where none was for as long as a pause may last, those of jobs that work in pieces, their pauses left out."""
+    helped = [window.references[job.job] for job in window.jobs if job.job in hold.jobs]
+    steady = tuple(one.level(one.recent[-SPAN:]) for one in helped if one.is_steady)
+    if steady or window.now_s - hold.check_at_s < window.config.pause_s:
+        return steady
+    return tuple(one.level(one.pieces) for one in helped if one.is_evidence and len(one.pieces) == SPAN)
 
 
 def watch_probation(window: SocketWindow, state: SocketState, throttles: tuple[Throttle, ...]) -> SocketDecision:

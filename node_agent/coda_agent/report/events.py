@@ -24,7 +24,7 @@ REASON_TEXTS: Mapping[ThrottleReason, str] = {
     ThrottleReason.NO_GAIN: "it helped no training job",
     ThrottleReason.PROBATION: "it helped, and whether it is still needed is tried",
     ThrottleReason.CALM: "the memory traffic has gone down",
-    ThrottleReason.NO_VICTIM: "the training jobs that it helped are gone",
+    ThrottleReason.NO_VICTIM: "the training jobs that it helped are gone, or cannot be judged",
     ThrottleReason.BLIND: "nothing could be measured for too long",
     ThrottleReason.PROTECTED: "it may not be throttled any more",
 }
