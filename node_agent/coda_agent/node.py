@@ -106,6 +106,7 @@ class Node:
             known_gpus=KnownGpus(self.state_dir, boot=self._boot, reads_only=reads_only),
         )
         self._machine = machine_name(self._files)
+        self._memory: float | None = None  # what its modules move, bytes/s
         self._configured_peaks = {socket: peak * GB for socket, peak in settings.peak_gb_per_s.items()}
 
         # 3. What the hardware can do, and what writes to it.
@@ -279,7 +280,8 @@ class Node:
     def _first_peak(self, configured: Mapping[int, float]) -> Peak | None:
         if configured:
             return Peak(bytes_per_s=dict(sorted(configured.items())), source=PeakSource.CONFIGURED)
-        measured, memory = load_peak(self.state_dir, self._machine), read_memory_bytes_per_s(self._files)
+        self._memory = memory = read_memory_bytes_per_s(self._files)
+        measured = load_peak(self.state_dir, self._machine, memory)
         sockets = set(self._socket_by_domain.values())
         return choose_peak(sockets, configured_bytes_per_s=None, measured=measured, memory=memory)
 
@@ -289,7 +291,7 @@ class Node:
         if peak.source is not PeakSource.MEASURED:
             return
         try:
-            save_peak(self.state_dir, self._machine, peak)
+            save_peak(self.state_dir, self._machine, self._memory, peak)
         except OSError as error:
             log.warning("the measured peak bandwidth is not kept over a restart: %s", error)
 

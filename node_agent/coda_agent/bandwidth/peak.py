@@ -21,6 +21,7 @@ SUSTAINED_SHARE = 0.8  # of the theoretical bandwidth
 SUSTAINED_WINDOWS = 5  # in a row above a peak prove it wrong; our choice, as the eliminator's
 HALF_LIFE_S = 3600.0  # of what a theoretical peak was raised by; our choice
 LEAST_FALL = 0.01  # relative; a peak that falls less is left as it is
+OTHER_MEMORY = 0.1  # relative; modules that move so much more or less are others: one channel of eight is 12 %
 MOST_BYTES = 1 << 20
 
 
@@ -104,22 +105,40 @@ def sustained_rates(windows: Sequence[Mapping[int, float | None]]) -> Mapping[in
     }
 
 
-def load_peak(state_dir: StateDir, machine: str) -> Peak | None:
-    """Return the stored peak of this `machine`; None if there is none, it is of another machine, or it is garbage."""
+def load_peak(state_dir: StateDir, machine: str, memory: float | None) -> Peak | None:
+    """Return the stored peak of this `machine`; None if there is none, it is garbage, or of another machine or memory.
+
+    `memory`: what all modules move now, bytes/s; None if it is not known. Where nobody stored what they moved at the
+    measurement, a peak that exceeds what they move now is of others."""
     try:
         kept: Any = json.loads(state_dir.read(NAME, most_bytes=MOST_BYTES))
         if kept["machine"] != machine:
             return None
         rates = {int(domain): float(rate) for domain, rate in kept["bytes_per_s"].items()}
+        told = kept.get("memory_bytes_per_s")
+        before = None if told is None else float(told)
+        if memory is not None and not _is_same_memory(rates, before, memory):
+            return None
         return Peak(bytes_per_s=rates, source=PeakSource(kept["source"])) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InvalidInput):
         return None
 
 
-def save_peak(state_dir: StateDir, machine: str, peak: Peak) -> None:
-    """Store `peak` over restarts. Raises OSError if it cannot be stored."""
+def _is_same_memory(rates: Mapping[int, float], before: float | None, memory: float) -> bool:
+    if before is None:
+        return sum(rates.values()) <= (1 + OTHER_MEMORY) * memory
+    return abs(memory - before) <= OTHER_MEMORY * before
+
+
+def save_peak(state_dir: StateDir, machine: str, memory: float | None, peak: Peak) -> None:
+    """Store `peak` over restarts, as one of this `memory`. Raises OSError if it cannot be stored."""
     rates = {str(domain): rate for domain, rate in peak.bytes_per_s.items()}
-    kept = {"machine": machine, "bytes_per_s": rates, "source": peak.source.value}
+    kept = {
+        "machine": machine,
+        "memory_bytes_per_s": memory,
+        "bytes_per_s": rates,
+        "source": peak.source.value,
+    }
     state_dir.replace(NAME, json.dumps(kept).encode())
 
 

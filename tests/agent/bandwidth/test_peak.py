@@ -113,9 +113,35 @@ def test_only_traffic_of_several_windows_counts_against_a_peak(rates: list[float
 
 def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
     disk = StateDir(tmp_path)
-    assert load_peak(disk, "a") is None
-    save_peak(disk, "a", MEASURED)
-    assert (load_peak(disk, "a"), load_peak(disk, "b")) == (MEASURED, None)
+    assert load_peak(disk, "a", 400 * GB) is None
+    save_peak(disk, "a", 400 * GB, MEASURED)
+    assert (load_peak(disk, "a", 400 * GB), load_peak(disk, "b", 400 * GB)) == (MEASURED, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_kept"),
+    [
+        pytest.param(400 * GB, 400 * GB, True, id="the same modules"),
+        pytest.param(400 * GB, 350 * GB, False, id="a channel of eight is dead"),
+        pytest.param(400 * GB, 600 * GB, False, id="faster modules"),
+        pytest.param(400 * GB, None, True, id="the firmware does not tell any more"),
+        pytest.param(250 * GB, 250 * GB, True, id="more than the table says: it was measured with the same table"),
+        pytest.param(None, 400 * GB, True, id="not stored by an older agent"),
+        pytest.param(None, 200 * GB, False, id="not stored, and more than the modules move"),
+    ],
+)
+def test_a_kept_peak_is_there_for_the_same_memory_only(
+    tmp_path: Path, before: float | None, now: float | None, is_kept: bool
+) -> None:
+    """Else a socket that lost half of its modules would never be full again."""
+    disk = StateDir(tmp_path)
+    save_peak(disk, "a", before, MEASURED)
+    assert load_peak(disk, "a", now) == (MEASURED if is_kept else None)
+
+
+def test_a_peak_that_an_older_agent_kept_is_read(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b'{"machine":"a","bytes_per_s":{"0":150e9,"1":140e9},"source":"Measured"}')
+    assert load_peak(StateDir(tmp_path), "a", 400 * GB) == MEASURED
 
 
 @pytest.mark.parametrize(
@@ -131,11 +157,13 @@ def test_a_kept_peak_is_there_for_the_same_machine_only(tmp_path: Path) -> None:
         b'{"machine":"a","bytes_per_s":{"0":NaN},"source":"Measured"}',
         b'{"machine":"a","bytes_per_s":{"x":1},"source":"Measured"}',
         b'{"machine":"a","bytes_per_s":{"0":1},"source":"Hearsay"}',
+        b'{"machine":"a","bytes_per_s":{"0":1},"source":"Measured","memory_bytes_per_s":"much"}',
     ],
 )
 def test_a_kept_peak_that_is_garbage_is_none(tmp_path: Path, garbage: bytes) -> None:
     (tmp_path / NAME).write_bytes(garbage)
-    assert load_peak(StateDir(tmp_path), "a") is None
+    assert load_peak(StateDir(tmp_path), "a", None) is None
+    assert load_peak(StateDir(tmp_path), "a", 400 * GB) is None
 
 
 def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:
