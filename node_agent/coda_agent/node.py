@@ -15,7 +15,13 @@ from typing import Final
 from coda.contention import Action, Hardware
 from coda.errors import Outage
 from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate
-from coda_agent.bandwidth.controllers import by_socket, domains_by_socket, limits_by_socket, socket_by_domain
+from coda_agent.bandwidth.controllers import (
+    by_socket,
+    controllers_lacks,
+    domains_by_socket,
+    limits_by_socket,
+    socket_by_domain,
+)
 from coda_agent.bandwidth.dimm_speed import read_memory_bytes_per_s
 from coda_agent.bandwidth.peak import (
     SUSTAINED_WINDOWS,
@@ -149,6 +155,7 @@ class Node:
     def _equip(self) -> None:
         """Make everything that depends on what resctrl can do now."""
         self.abilities = self._probed if self.reads_only else self._check_throttle_group()
+        self._controllers_lacks = controllers_lacks(self._files, self._probed.domains)
         self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak(self._configured_peaks)
         self._unraised_peak, self._peak_raised_at_s = self.peak, 0.0
@@ -205,7 +212,7 @@ class Node:
         """A sentence for each thing about memory bandwidth that cannot be done or measured here."""
         of_pods = () if self._pod_groups is None else self._pod_groups.lacks
         of_counters = () if self.sensor.meter is None else self.sensor.meter.lacks
-        return (*self.abilities.lacks, *of_pods, *of_counters)
+        return (*self.abilities.lacks, *self._controllers_lacks, *of_pods, *of_counters)
 
     def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
         """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as

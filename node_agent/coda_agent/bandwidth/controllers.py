@@ -2,33 +2,73 @@
 
 On Intel a cache is a socket. On AMD it is a few cores: one alone draws far more than an equal part of the socket's
 bandwidth, and a part of the socket can be far below it while the memory is saturated. Caches whose CPUs are in one NUMA
-node share its controllers; NUMA nodes behind one cache (sub-NUMA clustering) cannot be told apart. A set of caches is
-called a *socket* and has the number of its first cache. Source: `resctrl.rst`, AMD64 APM volume 2 (QoS domains)."""
+node share its controllers; NUMA nodes behind one cache (sub-NUMA clustering) cannot be told apart. AMD's firmware can
+make a NUMA node of every cache ("L3 cache as NUMA domain"). Those at distance 11 then share controllers, those at 12
+(nodes per socket) do not. A set of caches is called a *socket* and has the number of its first cache.
+Source: `resctrl.rst`, AMD64 APM volume 2 (QoS domains). The distances are from memory: neither a document nor a
+machine was at hand (`docs/decisions/0061`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import combinations
 
 from coda_agent.host import Files
 from coda_agent.resctrl import MemoryTraffic, domain_by_cpu
 from coda_agent.resctrl.probe import Abilities, limits_by_domain
 
 NODES = "devices/system/node"
+SAME_MEMORY = 11
+"""The most that two nodes of one processor are apart which have the same controllers, on AMD."""
+
+OTHER_MEMORY = 12
+"""How far two nodes of one AMD processor are apart that have controllers of their own."""
+
+NOT_TOLD = "each cache is a NUMA node, and which share memory controllers is not told: each counts as a socket"
 _NODE = re.compile(r"node[0-9]{1,6}")
 _SPAN = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NumaNode:
+    """One NUMA node with CPUs. `caches`: theirs. `distances`: to all nodes, by number; empty if not told."""
+
+    number: int
+    caches: frozenset[int]
+    package: str
+    distances: Mapping[int, int]
+
+
 def socket_by_domain(files: Files, domains: Collection[int]) -> Mapping[int, int]:
     """Return the socket of every cache; itself where no NUMA nodes can be read."""
-    domain_of = domain_by_cpu(files)
+    nodes = _read_nodes(files, domains)
+    pairs = [one.caches | other.caches for one, other in _pairs_with_a_cache_each(nodes) if _share_memory(one, other)]
     groups = [{domain} for domain in sorted(domains)]
-    for cpus in _cpus_of_nodes(files):
-        here = {domain_of[cpu] for cpu in cpus if cpu in domain_of} & set(domains)
+    for here in (*(node.caches for node in nodes), *pairs):
         joined = [group for group in groups if group & here]
         groups = [group for group in groups if not group & here]
         groups += [set().union(*joined)] if joined else []
     return {domain: min(group) for group in groups for domain in sorted(group)}
+
+
+def controllers_lacks(files: Files, domains: Collection[int]) -> tuple[str, ...]:
+    """Return one sentence where every cache is a NUMA node, and nothing tells if their memory is one."""
+    pairs = _pairs_with_a_cache_each(_read_nodes(files, domains))
+    return (NOT_TOLD,) if any(_share_memory(one, other) is None for one, other in pairs) else ()
+
+
+def _pairs_with_a_cache_each(nodes: Collection[_NumaNode]) -> list[tuple[_NumaNode, _NumaNode]]:
+    """The pairs of nodes of one processor that have exactly one cache each, and not the same."""
+    lone = [node for node in nodes if len(node.caches) == 1 and node.package]
+    return [(a, b) for a, b in combinations(lone, 2) if a.package == b.package and a.caches != b.caches]
+
+
+def _share_memory(one: _NumaNode, other: _NumaNode) -> bool | None:
+    """True if two nodes have the same controllers; None if nothing tells."""
+    distance = one.distances.get(other.number)
+    return None if distance is None or distance > OTHER_MEMORY else distance <= SAME_MEMORY
 
 
 def domains_by_socket(socket_by: Mapping[int, int]) -> Mapping[int, tuple[int, ...]]:
@@ -69,13 +109,29 @@ def limits_by_socket(
     return limits_by_domain(abilities, shares)
 
 
-def _cpus_of_nodes(files: Files) -> list[frozenset[int]]:
+def _read_nodes(files: Files, domains: Collection[int]) -> list[_NumaNode]:
+    domain_of = domain_by_cpu(files)
     try:
-        names = [name for name in files.sys.listdir(NODES) if _NODE.fullmatch(name)]
-        texts = [files.sys.read_text(f"{NODES}/{name}/cpulist", most_bytes=1 << 16) for name in names]
+        numbers = sorted(int(name[4:]) for name in files.sys.listdir(NODES) if _NODE.fullmatch(name))
+        texts = [files.sys.read_text(f"{NODES}/node{number}/cpulist", most_bytes=1 << 16) for number in numbers]
     except OSError:
         return []
-    return [cpus_from(text) for text in texts]
+    found: list[_NumaNode] = []
+    for number, cpus in zip(numbers, map(cpus_from, texts), strict=True):
+        caches = frozenset(domain_of[cpu] for cpu in cpus if cpu in domain_of) & frozenset(domains)
+        words = _text(files, f"{NODES}/node{number}/distance").split()
+        distances = [int(word) for word in words if word.isdecimal()]
+        package = _text(files, f"devices/system/cpu/cpu{min(cpus, default=0)}/topology/physical_package_id").strip()
+        by_number = dict(zip(numbers, distances, strict=True)) if len(distances) == len(numbers) else {}
+        found.append(_NumaNode(number=number, caches=caches, package=package, distances=by_number))
+    return found
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return files.sys.read_text(path, most_bytes=1 << 16)
+    except OSError:
+        return ""
 
 
 def cpus_from(text: str) -> frozenset[int]:

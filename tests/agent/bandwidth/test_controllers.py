@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,9 @@ import pytest
 from coda.contention import ContentionConfig
 from coda.contention.measurements import bandwidth_shares
 from coda_agent.bandwidth.controllers import (
+    NOT_TOLD,
     by_socket,
+    controllers_lacks,
     cpus_from,
     domains_by_socket,
     limits_by_socket,
@@ -60,6 +62,42 @@ def test_caches_of_one_numa_node_share_its_controllers(
 ) -> None:
     found = socket_by_domain(tree(tmp_path, domain_by_cpu, nodes), set(domain_by_cpu.values()))
     assert found == expected
+
+
+def with_a_node_for_each_cache(at: Path, same_memory: Callable[[int, int], bool], distances: tuple[int, ...]) -> Files:
+    """Two sockets of twelve caches, each a NUMA node. `distances`: with the same memory, on one socket, else."""
+    files = tree(at, EPYC, tuple(f"{8 * node}-{8 * node + 7}" for node in range(24)))
+    for cpu in EPYC:
+        (at / f"devices/system/cpu/cpu{cpu}/topology").mkdir()
+        (at / f"devices/system/cpu/cpu{cpu}/topology/physical_package_id").write_text(f"{cpu // 96}\n")
+    for one in range(24):
+        apart = [distances[0 if same_memory(one, two) else 1 + (one // 12 != two // 12)] for two in range(24)]
+        apart[one] = 10
+        (at / f"devices/system/node/node{one}/distance").write_text(" ".join(map(str, apart)) + "\n")
+    return files
+
+
+@pytest.mark.parametrize(
+    ("caches", "distances", "expected", "is_told"),
+    [
+        pytest.param(12, (11, 12, 32), SOCKETS, True, id="L3 as NUMA: one memory for a socket"),
+        pytest.param(3, (11, 12, 32), {c: 3 * (c // 3) for c in range(24)}, True, id="L3 as NUMA with NPS4"),
+        pytest.param(1, (11, 12, 32), {c: c for c in range(24)}, True, id="a node with one cache has its own memory"),
+        pytest.param(1, (20, 20, 20), {c: c for c in range(24)}, False, id="distances that say nothing"),
+    ],
+)
+def test_caches_that_are_numa_nodes_share_what_is_near(
+    tmp_path: Path, caches: int, distances: tuple[int, ...], expected: Mapping[int, int], is_told: bool
+) -> None:
+    """Else one busy cache would count as contention, and full memory as calm."""
+    files = with_a_node_for_each_cache(tmp_path, lambda one, two: one // caches == two // caches, distances)
+    assert socket_by_domain(files, range(24)) == expected
+    assert controllers_lacks(files, range(24)) == (() if is_told else (NOT_TOLD,))
+
+
+def test_nothing_is_lacking_where_nodes_have_several_caches_or_a_cache_several_nodes(tmp_path: Path) -> None:
+    assert controllers_lacks(tree(tmp_path / "amd", EPYC, ("0-95", "96-191")), range(24)) == ()
+    assert controllers_lacks(tree(tmp_path / "snc", {0: 0, 1: 0, 2: 8, 3: 8}, ("0", "1", "2", "3")), {0, 8}) == ()
 
 
 @pytest.mark.parametrize(
