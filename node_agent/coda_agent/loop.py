@@ -21,7 +21,7 @@ from coda.errors import Outage
 from coda_agent.cluster import AgentCaches, BackgroundWrites, Claims, LocalPod
 from coda_agent.gpus import LibraryState, Moment
 from coda_agent.modes import ThrottleMode, TuneMode
-from coda_agent.node import Node
+from coda_agent.node import Carried, Node
 from coda_agent.progress import ProgressFollower, StopTeller, find_report, tell_stop
 from coda_agent.report import (
     GpuUse,
@@ -158,7 +158,9 @@ class Loop:
         if not self._node.reads_only and self._settings.throttle is not ThrottleMode.OFF:
             done = actions if self.eliminator.acts else ()
             worth = worth_by_pod(local, senses.cpu_by_pod)
-            problems += await self._on_node(lambda: self._write_to_node(senses, worth, done))
+            written = await self._on_node(lambda: self._write_to_node(senses, worth, done))
+            problems += written.problems
+            actions = written.done if done else actions
             if done:
                 self._metrics.observe_throttle(self._clock().monotonic_s - senses.at.monotonic_s)
             problems += await self._calibrate_if_idle(local, senses)
@@ -258,14 +260,21 @@ class Loop:
         self._node.look_again(self._clock().monotonic_s)
         return self._node.sensor.sense(local, self._clock(), claims)
 
-    def _write_to_node(
-        self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]
-    ) -> tuple[str, ...]:
-        """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions."""
+    def _write_to_node(self, senses: Senses, worth: Mapping[str, float], actions: tuple[Action, ...]) -> Carried:
+        """Raise a peak that proved too low, refresh the pods' groups, then carry out the actions.
+
+        Throttles that the node refused are given up at once: else the trial would judge nothing, and events claim it.
+        """
         problems = self.eliminator.store()
         problems += self._node.learn_peak(senses.traffic.totals, senses.at.monotonic_s)
         problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, worth, senses.traffic.uncounted)
-        return problems + self._node.carry_out(actions, frozenset(senses.cgroup_by_pod))
+        were_in_force = bool(self._node.throttles)
+        carried = self._node.carry_out(actions)
+        ends = self.eliminator.give_up(carried.refused)
+        ended = self._node.carry_out(ends)
+        lost = self._node.restore_lost(frozenset(senses.cgroup_by_pod))
+        done = carried.done + (ended.done if were_in_force else ())
+        return Carried(done=done, problems=(*problems, *carried.problems, *ended.problems, *lost))
 
     async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
         """Measure the peak bandwidth once, when the node is idle. Until then return what prevents it.

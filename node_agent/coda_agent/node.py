@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from coda.contention import Action, Hardware
+from coda.contention import Action, Hardware, Means
 from coda.errors import Outage
 from coda_agent.bandwidth.calibrate import CalibrationPlan, Clock, calibrate
 from coda_agent.bandwidth.controllers import (
@@ -71,6 +71,17 @@ class Topology:
     cpus_by_socket: Mapping[int, frozenset[int]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What became of actions. `problems`: one sentence per thing that is not as decided.
+
+    `done`: actions without a problem, and ends. `refused`: throttles that cannot be made here now."""
+
+    done: tuple[Action, ...] = ()
+    refused: tuple[Action, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
 class Node:
     """This node, as the agent works on it. One thread at a time."""
 
@@ -118,28 +129,36 @@ class Node:
         # 3. What the hardware can do, and what writes to it.
         self._socket_by_domain = socket_by_domain(self._files, self._probed.domains)
         self.topology = _read_topology(self._files, self._socket_by_domain)
-        self._equip()
+        self._must_check = False  # whether a class of service is free
+        self._equip(self._check_throttle_group())
         self._looked_at_s: float | None = None
 
     def look_again(self, now_s: float) -> None:
         """Find out once a minute whether resctrl, its domains, the CPUs or the pods' cgroups have changed; use them.
 
+        Whether a class of service is free is looked at where none was, and at once where a throttle got none.
+
         Not while throttles are in force: what would undo them knows the old ones."""
         if self._looked_at_s is None:
             self._looked_at_s = now_s
-        if now_s - self._looked_at_s < LOOK_AGAIN_S or self._journal.entries or self._is_ending:
+        is_due = now_s - self._looked_at_s >= LOOK_AGAIN_S or self._must_check
+        if not is_due or self._journal.entries or self._is_ending:
             return
         self._looked_at_s = now_s
         probed = probe_abilities(self._files)
         sockets = socket_by_domain(self._files, probed.domains)
         topology, layout = _read_topology(self._files, sockets), self._present_layout()
         before = (self._probed, self.topology, self._socket_by_domain, self._layout)
-        if (probed, topology, sockets, layout) == before:
+        is_same = (probed, topology, sockets, layout) == before
+        if is_same and self.abilities == probed and not self._must_check:
             return
-        log.info("this node has changed: %s, %s", probed, layout)
         self._probed, self.topology, self._socket_by_domain, self._layout = probed, topology, sockets, layout
-        self._groups = self._open_groups()
-        self._equip()
+        self._groups = self._groups if is_same else self._open_groups()
+        self._must_check, abilities = False, self._check_throttle_group()
+        if is_same and abilities == self.abilities:
+            return
+        log.info("this node has changed: %s, %s", abilities, layout)
+        self._equip(abilities)
 
     def _present_layout(self) -> Layout | None:
         """Where the pods are; looked for again while none runs: the kubelet begins, or has changed its driver."""
@@ -152,9 +171,9 @@ class Node:
         except OSError:
             return layout
 
-    def _equip(self) -> None:
+    def _equip(self, abilities: Abilities) -> None:
         """Make everything that depends on what resctrl can do now."""
-        self.abilities = self._probed if self.reads_only else self._check_throttle_group()
+        self.abilities = abilities
         self._controllers_lacks = controllers_lacks(self._files, self._probed.domains)
         self._recent_totals: deque[Mapping[int, float | None]] = deque(maxlen=SUSTAINED_WINDOWS)
         self.peak = self._first_peak(self._configured_peaks)
@@ -214,13 +233,23 @@ class Node:
         of_counters = () if self.sensor.meter is None else self.sensor.meter.lacks
         return (*self.abilities.lacks, *self._controllers_lacks, *of_pods, *of_counters)
 
-    def carry_out(self, actions: tuple[Action, ...], present: frozenset[str]) -> tuple[str, ...]:
-        """Carry out the actions, and restore throttles that were lost. Return one sentence per thing that is not as
-        decided."""
+    def carry_out(self, actions: tuple[Action, ...]) -> Carried:
+        """Carry out the actions."""
         if self._is_ending:
-            return ()
-        problems = [sentence for action in actions for sentence in self._actuator.carry_out(action)]
-        return (*problems, *self._actuator.restore_lost(present))
+            return Carried()
+        found = {action: self._actuator.carry_out(action) for action in actions}
+        failed = tuple(action for action, problems in found.items() if problems and not action.ends)
+        refused = tuple(a for a in failed if a.means is Means.BANDWIDTH and self._actuator.refuses_bandwidth)
+        self._must_check |= bool(refused)
+        return Carried(
+            done=tuple(action for action in actions if action not in failed),
+            refused=refused,
+            problems=tuple(sentence for one in found.values() for sentence in one),
+        )
+
+    def restore_lost(self, present: frozenset[str]) -> tuple[str, ...]:
+        """Restore throttles that were lost, of pods that are `present`. Return one sentence for each failure."""
+        return () if self._is_ending else self._actuator.restore_lost(present)
 
     def learn_peak(self, totals: Mapping[int, float | None], now_s: float) -> tuple[str, ...]:
         """Raise the peak if traffic exceeds it in several windows in a row; return one sentence if so.
@@ -271,7 +300,7 @@ class Node:
     def _check_throttle_group(self) -> Abilities:
         """What the hardware can do for this agent: other programs may have taken every class of service."""
         found = self._probed
-        if self._groups is None or not found.limiting:
+        if self._groups is None or not found.limiting or self.reads_only:
             return found
         try:
             outcome = self._groups.add_throttle()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from coda.contention.config import ContentionConfig
 from coda.contention.reference import Reference, TrainingSample, moved, next_references, with_level
 from coda.contention.socket_decision import decide_socket
-from coda.contention.socket_state import SocketState, SocketWindow
+from coda.contention.socket_state import SocketState, SocketWindow, slowed_names
 from coda.contention.throttles import (
     Action,
     Hardware,
@@ -113,6 +113,42 @@ def recalled(
     known = {one.job for one in state.references}
     back = tuple(kept[job.job] for job in jobs if job.job in kept and job.job not in known)
     return replace(state, references=(*state.references, *back)) if back else state
+
+
+def without_refused(
+    state: EliminatorState, refused: Collection[Action], config: ContentionConfig
+) -> tuple[EliminatorState, tuple[Action, ...]]:
+    """Return the state without the throttles that the node `refused` to make as decided, and what ends them.
+
+    Where a socket has none left, its trial is over: it is repeated once soon, and then after `futile_s`, as after a
+    pause."""
+    keys = {(one.means, one.socket, one.pods if one.means is Means.CORES else ()) for one in refused}
+    lost = [t for t in state.throttles if (t.means, t.socket, t.pods if t.means is Means.CORES else ()) in keys]
+    if not lost:
+        return state, ()
+    kept = tuple(throttle for throttle in state.throttles if throttle not in lost)
+    bare = {throttle.socket for throttle in lost} - {throttle.socket for throttle in kept}
+    now_s = 0.0 if state.at_s is None else state.at_s
+    sockets = tuple(_given_up(one, now_s, config) if one.socket in bare else one for one in state.sockets)
+    ends = tuple(lift_action(throttle, ThrottleReason.NO_GAIN, _helped(state, throttle.socket)) for throttle in lost)
+    return replace(state, sockets=sockets, throttles=kept), ends
+
+
+def _given_up(state: SocketState, now_s: float, config: ContentionConfig) -> SocketState:
+    wait_s = config.futile_s if state.is_interrupted else config.interrupted_s
+    return replace(
+        state,
+        votes=(),
+        trial=None,
+        hold=None,
+        probation=None,
+        retry_at_s=now_s + wait_s,
+        is_interrupted=not state.is_interrupted,
+    )
+
+
+def _helped(state: EliminatorState, socket: int) -> tuple[str, ...]:
+    return next((slowed_names(one) for one in state.sockets if one.socket == socket), ())
 
 
 def disturbed_at_s(state: EliminatorState, sockets: Collection[int]) -> float | None:

@@ -60,6 +60,11 @@ class Actuator:
             return self._carry_out_on_bandwidth(action)
         return self._carry_out_on_cores(action)
 
+    @property
+    def refuses_bandwidth(self) -> bool:
+        """True if there is no throttle group to be had: other programs have all classes, or it is not allowed."""
+        return self._bandwidth is None or self._bandwidth.is_refused
+
     def restore_lost(self, present: frozenset[str]) -> tuple[str, ...]:
         """Put throttles that were lost in force again. Call once per window. Pods not in `present` are forgotten."""
         self._cores_by_pod = {uid: cores for uid, cores in self._cores_by_pod.items() if uid in present}

@@ -45,6 +45,7 @@ class BandwidthLimits:
         self._journal = journal
         self._stamp = stamp
         self._tids_of = tids_of
+        self.is_refused = False  # the last time, and not only for a moment
         self._rounded: dict[tuple[int, int], int] = {}  # (domain, value asked) -> what the kernel made of it
 
     def apply(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
@@ -53,7 +54,9 @@ class BandwidthLimits:
         Without limits the group is removed. Domains are limited before pods join, and freed before pods leave."""
         try:
             if limits:
-                return self._problems("the throttle group", self._groups.add_throttle()) or self._match_group(limits)
+                outcome = self._groups.add_throttle()
+                self.is_refused = outcome in (GroupOutcome.EXHAUSTED, GroupOutcome.UNSUPPORTED)
+                return self._problems("the throttle group", outcome) or self._match_group(limits)
             return self._remove_group()
         except (OSError, Outage) as error:
             return (f"memory bandwidth cannot be limited as decided: {error}",)

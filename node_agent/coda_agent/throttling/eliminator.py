@@ -9,7 +9,7 @@ import logging
 from typing import Any, Final
 
 from coda.contention import Action, ContentionConfig, EliminatorState, Hardware, Window, disturbed_at_s, observe
-from coda.contention.eliminator import recalled
+from coda.contention.eliminator import recalled, without_refused
 from coda.contention.reference import Reference, lasting
 from coda.errors import CodaError
 from coda_agent.host import StateDir
@@ -50,6 +50,11 @@ class Eliminator:
         state = recalled(self._state, window.jobs, self._kept)
         self._state, actions = observe(state, window, hardware, self._config)
         return actions
+
+    def give_up(self, refused: tuple[Action, ...]) -> tuple[Action, ...]:
+        """Forget the throttles that the node refused to make; return what ends what there is of them."""
+        self._state, ends = without_refused(self._state, refused, self._config)
+        return ends
 
     def disturbed_at_s(self, pod_uid: str) -> float | None:
         """Return when contention or a neighbour last moved utilisations where the pod works; None: never.
