@@ -59,6 +59,11 @@ log = logging.getLogger(__name__)
 
 GB = 1e9
 
+CHECK: Final = "check"
+"""The group that shows whether pods can have one, in place of a pod's uid."""
+
+NO_GROUPS_AT_ALL: Final = "groups cannot be made in resctrl (refused, read-only, or unknown): nobody is throttled"
+
 LOOK_AGAIN_S: Final = 60.0
 """Seconds between two looks at what resctrl can do here, and which CPUs there are. Our choice: a few file reads."""
 
@@ -305,11 +310,15 @@ class Node:
         try:
             outcome = self._groups.add_throttle()
             self._groups.remove_throttle()
+            pods = GroupOutcome.DONE if outcome is not GroupOutcome.UNSUPPORTED else self._groups.add_pod(CHECK)
+            self._groups.remove_pod(CHECK)
         except OSError as error:
             log.warning("whether a class of service is free cannot be told: %s", error)
             return found
         if outcome in (GroupOutcome.DONE, GroupOutcome.RETRY):
             return found
+        if pods is GroupOutcome.UNSUPPORTED:
+            return replace(found, limiting=False, following=False, lacks=(*found.lacks, NO_GROUPS_AT_ALL))
         lack = f"no class of service can be had for throttled pods ({outcome.value}): cores are halved instead"
         return replace(found, limiting=False, lacks=(*found.lacks, lack))
 

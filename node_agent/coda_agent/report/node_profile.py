@@ -151,7 +151,8 @@ def _link_json(link: Link) -> Json:
 
 def _bandwidth_json(profile: NodeProfile) -> Json:
     abilities = profile.abilities
-    fallback = "Cores" if profile.limits_cores and abilities.monitoring else "None"
+    knows_whom = abilities.monitoring and abilities.following
+    fallback = "Cores" if profile.limits_cores and knows_whom else "None"
     found: Json = {
         "measured": abilities.monitoring,
         "control": CONTROLS[abilities.unit] if abilities.limiting else fallback,

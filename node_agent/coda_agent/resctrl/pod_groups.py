@@ -19,6 +19,7 @@ RETRY_WINDOWS = 60  # windows until a group that was not available is tried agai
 
 NOT_MEASURED: Mapping[GroupOutcome, str] = {
     GroupOutcome.EXHAUSTED: "the bandwidth of some pods is not measured: no monitoring id or counter is free",
+    GroupOutcome.UNSUPPORTED: "the bandwidth of some pods is not measured: groups cannot be made in resctrl",
     GroupOutcome.RETRY: "the bandwidth of some pods is not measured: the hardware still clears monitoring ids",
 }
 ELSEWHERE = "the bandwidth of some pods is not measured: other programs keep their threads in resctrl groups of theirs"

@@ -1,7 +1,12 @@
-"""Other programs take the last class of service, or give it back, while the agent runs."""
+"""Other programs take the last class of service, or give it back, while the agent runs; or groups are not allowed."""
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
+from coda_agent.host.files import Tree
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
 from tests.agent.loop.test_contention import CALM_S, aggressor, is_untouched, victim
@@ -76,3 +81,38 @@ async def test_where_a_class_was_free_none_is_made_to_look_for_it(make_rig: Make
     rig.node.machine.log.clear()
     await rig.run(200)
     assert not [line for line in map(str, rig.node.machine.log) if "mkdir" in line and "coda-throttle" in line]
+
+
+@pytest.mark.parametrize("when", ["at the start", "later"])
+async def test_where_groups_are_not_allowed_it_is_said_and_hardly_tried(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """SELinux or AppArmor refuse it, or the mount is read-only. Without groups no pod's traffic is known."""
+    rig = make_rig()
+    rig.kill()
+    tried: list[str] = []
+
+    def refuses(_tree: Tree, directory: str) -> None:
+        tried.append(directory)
+        raise OSError(errno.EACCES, "Permission denied", directory)
+
+    if when == "later":
+        rig.start()
+    allowed = type(rig.node.files.resctrl).mkdir
+    monkeypatch.setattr(type(rig.node.files.resctrl), "mkdir", refuses)
+    if when == "at the start":
+        rig.start()
+    train = victim(rig.node)
+    await rig.run(CALM_S)
+    aggressor(rig.node)
+    await rig.run(300)
+    assert train.seen_share < 0.85
+    assert not any("halved" in sentence for sentence in rig.agent.lacks)
+    assert any("groups cannot be made in resctrl" in sentence for sentence in rig.agent.lacks)
+    assert len(tried) <= 40
+    if when == "at the start":
+        assert rig.api.profiles[-1]["status"]["bandwidth"]["control"] == "None"
+    monkeypatch.setattr(type(rig.node.files.resctrl), "mkdir", allowed)
+    await rig.run(150)
+    assert rig.agent.lacks == ()
+    assert train.seen_share >= 0.95 * 0.9
