@@ -62,10 +62,9 @@ class BandwidthLimits:
             return (f"memory bandwidth cannot be limited as decided: {error}",)
 
     def _match_group(self, limits: Mapping[int, LimitInForce]) -> tuple[str, ...]:
-        self._set_limits(limits)
+        problems = self._set_limits(limits)
         wanted = frozenset(uid for one in limits.values() for uid in one.pods)
         throttled = self._groups.grouped_pods().throttled
-        problems: list[str] = []
         for uid in sorted(throttled - wanted):
             problems += self._leave(uid)
         for uid in sorted(wanted - throttled):
@@ -73,20 +72,26 @@ class BandwidthLimits:
         self._close_entries_except(wanted)
         return tuple(problems)
 
-    def _set_limits(self, limits: Mapping[int, LimitInForce]) -> None:
+    def _set_limits(self, limits: Mapping[int, LimitInForce]) -> list[str]:
+        """A domain may go between two reads, with its last CPU."""
         now = self._groups.limits()
         unlimited = self._groups.root_limits()
+        problems: list[str] = []
         for domain in sorted(now.keys() | limits.keys()):
-            if domain in limits:
-                value = min(limits[domain].value, unlimited.get(domain, limits[domain].value))
-                self._set_limit(domain, now.get(domain), value, unlimited.get(domain))
-            elif now[domain] != unlimited.get(domain):
+            if domain not in unlimited:
+                if domain in limits:
+                    problems.append(f"memory bandwidth cannot be limited as decided: domain {domain} is not there")
+            elif domain in limits:
+                value = min(limits[domain].value, unlimited[domain])
+                self._set_limit(domain, now.get(domain), value, unlimited[domain])
+            elif now[domain] != unlimited[domain]:
                 self._groups.set_limit(domain, unlimited[domain])
         for entry in self._open_entries(ChangeKind.BANDWIDTH):
             if int(entry.target) not in limits:
                 self._journal.end(*entry.key)
+        return problems
 
-    def _set_limit(self, domain: int, now: int | None, value: int, unlimited: int | None) -> None:
+    def _set_limit(self, domain: int, now: int | None, value: int, unlimited: int) -> None:
         if now == self._rounded.get((domain, value), value) and self._journal.entry(ChangeKind.BANDWIDTH, str(domain)):
             return
         entry = JournalEntry(
@@ -132,8 +137,8 @@ class BandwidthLimits:
     def _empty_group(self, limited: Mapping[int, int]) -> tuple[str, ...]:
         """Free every domain, let every pod leave, then remove the group."""
         unlimited = self._groups.root_limits()
-        for domain in sorted(limited):
-            if limited[domain] != unlimited.get(domain):
+        for domain in sorted(limited.keys() & unlimited.keys()):
+            if limited[domain] != unlimited[domain]:
                 self._groups.set_limit(domain, unlimited[domain])
         problems = [sentence for uid in sorted(self._groups.grouped_pods().throttled) for sentence in self._leave(uid)]
         return tuple(problems) or self._problems("the throttle group", self._groups.remove_throttle())

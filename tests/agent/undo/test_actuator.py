@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from coda.contention import Action
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import ChangeKind, UndoJournal
+from coda_agent.resctrl import Groups
 from coda_agent.throttling.actuator import Actuator
+from coda_agent.throttling.bandwidth_limits import BandwidthLimits, LimitInForce
 from coda_lab.emulators.resctrl.profiles import Limiting
 from tests.agent.undo.worlds import UIDS, AgentWorld, World, hold, throttle
 from tests.agent.undo.worlds import Kind as NodeKind
@@ -149,6 +152,57 @@ def test_classes_of_service_that_are_all_taken_leave_the_node_as_it_is(state: Pa
     (sentence,) = world.actuator.carry_out(throttle(world, 0, (0,), 1))
     assert "no class of service" in sentence
     assert (world.state(), kinds(world)) == (before, [])
+
+
+class OtherLimits(Groups):
+    """`root`: the domains in which the root still has a limit. `group`: the throttle group."""
+
+    root = frozenset({0, 1})
+    group = frozenset({0, 1})
+
+    def limits(self) -> Mapping[int, int]:
+        return {domain: value for domain, value in super().limits().items() if domain in self.group}
+
+    def root_limits(self) -> Mapping[int, int]:
+        return {domain: value for domain, value in super().root_limits().items() if domain in self.root}
+
+    def set_limit(self, domain: int, value: int) -> int:
+        if domain not in self.root:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super().set_limit(domain, value)
+
+
+@pytest.fixture
+def two_limits(world: AgentWorld) -> tuple[BandwidthLimits, OtherLimits]:
+    groups = OtherLimits(world.files)
+    assert world._journal is not None
+    made = BandwidthLimits(groups, world._journal, lambda entry: entry, lambda _uid: frozenset())
+    pods = frozenset({UIDS[0]})
+    assert made.apply({0: LimitInForce(value=50, pods=pods), 1: LimitInForce(value=50, pods=pods)}) == ()
+    return made, groups
+
+
+@pytest.mark.parametrize("wanted", [{}, {1: 50}], ids=["all are lifted", "one is lifted"])
+def test_a_domain_that_goes_between_two_reads_does_no_harm(
+    two_limits: tuple[BandwidthLimits, OtherLimits], world: AgentWorld, wanted: dict[int, int]
+) -> None:
+    made, groups = two_limits
+    groups.root = frozenset({1})
+    pods = frozenset({UIDS[0]})
+    assert made.apply({domain: LimitInForce(value=value, pods=pods) for domain, value in wanted.items()}) == ()
+    assert limits(world).get(1) == wanted.get(1)
+
+
+def test_a_domain_that_is_gone_holds_up_no_other(
+    two_limits: tuple[BandwidthLimits, OtherLimits], world: AgentWorld
+) -> None:
+    made, groups = two_limits
+    groups.root = groups.group = frozenset({1})
+    pods = frozenset({UIDS[1]})
+    (sentence,) = made.apply({0: LimitInForce(value=40, pods=pods), 1: LimitInForce(value=40, pods=pods)})
+    assert "domain 0 is not there" in sentence
+    assert limits(world)[1] == 40
+    assert list(throttled(world)) == [UIDS[1]]
 
 
 def test_a_full_journal_stops_every_action_before_it_is_made(
