@@ -42,16 +42,23 @@ def engine_of(url: URL, *, reads_only: bool = False) -> Engine:
         return engine
     limits = {
         "connect_timeout": CONNECT_S,
-        "options": f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s",
         "tcp_user_timeout": STATEMENT_S * 1000,
         "keepalives_idle": STATEMENT_S,  # an answer is awaited in silence: nothing that TCP would miss
         "keepalives_interval": 10,
         "keepalives_count": 3,
         "application_name": "coda-operator",
+        "prepare_threshold": None,  # a pooler may give each transaction another session of the server
     }
     engine = create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    event.listen(engine, "begin", _limit_statements)
     event.listen(engine, "handle_error", leave_read_only)
     return engine
+
+
+def _limit_statements(connection: Connection) -> None:
+    """For this transaction alone: PgBouncer knows no `options` at the start, and would hand a session's limits on."""
+    limit = f"'{STATEMENT_S}s', true"
+    connection.exec_driver_sql(f"SELECT set_config('statement_timeout', {limit}), set_config('lock_timeout', {limit})")
 
 
 def leave_read_only(context: ExceptionContext) -> None:

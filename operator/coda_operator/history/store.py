@@ -86,17 +86,10 @@ class Store:
 
         A newer schema stays as it is, and is written if it has all that this version needs."""
         with self._errors(), self._alone(), self._engine.connect() as connection:
-            if self._engine.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": LOCK_ID})
-                connection.commit()
-            try:
-                _upgrade(connection)
-                connection.commit()
-            finally:
-                if self._engine.dialect.name == "postgresql" and not connection.invalidated:  # else the lock is gone
-                    connection.rollback()
-                    connection.execute(text("SELECT pg_advisory_unlock(:id)"), {"id": LOCK_ID})
-                    connection.commit()
+            if self._engine.dialect.name == "postgresql":  # until the commit: a pooler would keep a session's lock
+                connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": LOCK_ID})
+            _upgrade(connection)
+            connection.commit()
 
     def write(self, jobs: Sequence[FinishedJob]) -> int:
         """Write the records that are not there yet, all or none; return how many these were.
@@ -157,7 +150,7 @@ class Store:
         latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
         latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(most)
         with self._errors(), self._engine.connect() as connection:
-            rows = connection.execution_options(yield_per=BATCH).execute(latest)
+            rows = connection.execute(latest, execution_options={"yield_per": BATCH})
             runs = [
                 FinishedRun(intern(owner), intern(category), asked, run_s) for owner, category, asked, run_s in rows
             ]

@@ -1,0 +1,90 @@
+"""PostgreSQL behind a pooler such as PgBouncer, where each transaction may meet another session of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.engine import Engine
+
+from coda.errors import Outage
+from coda_operator.history.engine import engine_of
+from coda_operator.history.store import LOCK_ID, Store
+from tests.operator_tests.history.databases import PostgreSQL
+from tests.operator_tests.history.records import record
+
+LIMITS = "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')"
+
+
+@contextmanager
+def heard(name: str, hear: Callable[..., None]) -> Iterator[None]:
+    """Hear this event of every engine."""
+    event.listen(Engine, name, hear)
+    try:
+        yield
+    finally:
+        event.remove(Engine, name, hear)
+
+
+def test_no_start_parameter_and_no_prepared_statement_ties_it_to_a_session(server: PostgreSQL) -> None:
+    store, asked = Store(server.new_database()), list[dict[str, Any]]()
+
+    def note(_dialect: object, _record: object, _words: object, parameters: dict[str, Any]) -> None:
+        asked.append(dict(parameters))
+
+    with heard("do_connect", note):
+        store.migrate()
+    store.close()
+    assert [("options" in each, each.get("prepare_threshold", "default")) for each in asked] == [(False, None)]
+
+
+def test_limits_are_those_of_a_transaction(server: PostgreSQL) -> None:
+    engine = engine_of(server.new_database())
+    with engine.connect() as connection:
+        with connection.begin():
+            assert tuple(connection.execute(text(LIMITS)).one()) == ("30s", "30s")
+        session: Any = connection.connection.dbapi_connection
+        assert session.execute(LIMITS).fetchone() == ("0", "0")
+    engine.dispose()
+
+
+def test_the_lock_of_a_migration_is_its_transactions(server: PostgreSQL) -> None:
+    """A pooler keeps the session, and so would a session's lock be kept."""
+    store, said = Store(server.new_database()), list[str]()
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        said.append(statement)
+
+    with heard("before_cursor_execute", note):
+        store.migrate()
+    store.close()
+    assert [words.partition("(")[0] for words in said if "advisory" in words] == ["SELECT pg_advisory_xact_lock"]
+
+
+@pytest.mark.parametrize(
+    ("takes_lock", "attempt"),
+    [
+        (f"SELECT pg_advisory_lock({LOCK_ID})", Store.migrate),
+        ("LOCK TABLE finished_jobs", lambda store: store.write([record(1)])),
+    ],
+)
+def test_a_lock_that_somebody_holds_is_an_outage(
+    server: PostgreSQL, monkeypatch: pytest.MonkeyPatch, takes_lock: str, attempt: Callable[[Store], object]
+) -> None:
+    """An operator of an older version takes the advisory lock for its session."""
+    monkeypatch.setattr("coda_operator.history.engine.STATEMENT_S", 1)
+    database = server.new_database()
+    store = Store(database)
+    store.migrate()
+    other = create_engine(database)
+    with other.connect() as connection:
+        connection.execute(text(takes_lock))
+        with pytest.raises(Outage, match="timeout"):
+            attempt(store)
+    other.dispose()
+    store.migrate()
+    assert store.write([record(1)]) == 1
+    store.close()
