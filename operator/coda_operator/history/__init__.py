@@ -2,7 +2,7 @@
 
 Nothing about a live job is decided here, and no event loop waits for a database. Read `finished_job` (a TrainingJob ->
 its record), `outbox` (which jobs may go), `writer` (the thread that writes), `store` (the database), then `engine`,
-`tables` and `migrations`. `run_times_map` hands on what the store teaches; `keeper` wires them.
+`schema`, `tables` and `migrations`. `run_times_map` hands on what the store teaches; `keeper` wires them.
 """
 
 from coda_operator.history.finished_job import finished_job

@@ -7,7 +7,6 @@ uid and attempt is there already, and stays as it is. Errors name the database w
 from __future__ import annotations
 
 import fcntl
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,12 +34,10 @@ from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.engine import engine_of, lacks_space
-from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS, METADATA, REVISION, VERSION
+from coda_operator.history.schema import first_line, upgrade
+from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
 from coda_operator.history.writer import RecordRefused, StoreFull
 
-log = logging.getLogger(__name__)
-
-MIGRATIONS: Final = Path(__file__).parent / "migrations"
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
 BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
@@ -88,7 +85,7 @@ class Store:
         with self._errors(), self._alone(), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":  # until the commit: a pooler would keep a session's lock
                 connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": LOCK_ID})
-            _upgrade(connection)
+            upgrade(connection, self._name)
             connection.commit()
 
     def write(self, jobs: Sequence[FinishedJob]) -> int:
@@ -189,70 +186,14 @@ class Store:
         try:
             yield
         except (DataError, IntegrityError) as error:
-            raise RecordRefused(f"{self._name}: {_first_line(error)}") from error
+            raise RecordRefused(f"{self._name}: {first_line(error)}") from error
         except (SQLAlchemyError, OSError) as error:
-            raise (StoreFull if lacks_space(error) else Outage)(f"{self._name}: {_first_line(error)}") from error
+            raise (StoreFull if lacks_space(error) else Outage)(f"{self._name}: {first_line(error)}") from error
 
 
 def _shown(url: URL) -> str:
     """Name the database. No parameter of the URL is in it, since the password may be one."""
     return URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database).render_as_string()
-
-
-def _upgrade(connection: Connection) -> None:
-    """Make the tables in a new database, and change those of an older version; both are one transaction."""
-    tables = set(inspect(connection).get_table_names())
-    if not tables & set(METADATA.tables):
-        METADATA.create_all(connection)
-        connection.execute(VERSION.insert().values(version_num=REVISION))
-    elif VERSION.name not in tables or connection.scalars(select(VERSION)).all() != [REVISION]:
-        _run_migrations(connection)
-
-
-def _run_migrations(connection: Connection) -> None:
-    # Here, since alembic takes a second to load: only a database of another version needs it.
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from alembic.util import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    there = connection.scalars(select(VERSION)).all() if inspect(connection).has_table(VERSION.name) else []
-    if newer := sorted(set(there) - known):
-        obstacle, name = _obstacle(connection), _shown(connection.engine.url)
-        if obstacle:
-            raise Outage(f"{name}: it is of a newer version, {newer[0]}: {obstacle}; upgrade the operator")
-        log.warning("%s is of a newer version, %s: what only that one knows is left out of records", name, newer[0])
-        return
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        raise Outage(f"{_shown(connection.engine.url)}: {_first_line(error)}") from error
-
-
-def _obstacle(connection: Connection) -> str:
-    """Return why this version cannot write the database; empty if it can."""
-    found = inspect(connection)
-    for table in METADATA.sorted_tables:
-        if not found.has_table(table.name):
-            return f"{table.name} is missing"
-        there = {column["name"]: column for column in found.get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in there:
-                return f"{table.name}.{column.name} is missing"
-        for name, other in there.items():
-            is_filled = other["nullable"] or other["default"] is not None or "identity" in other or "computed" in other
-            if name not in table.columns and not is_filled:
-                return f"{table.name}.{name} needs a value"
-    return ""
-
-
-def _first_line(error: Exception) -> str:
-    cause = getattr(error, "orig", None) or error
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:300]
 
 
 _ENDINGS: Final = frozenset(ending.value for ending in Ending)

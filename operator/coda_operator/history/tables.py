@@ -24,11 +24,16 @@ REVISION = "0006"
 METADATA = MetaData()
 
 VERSION = Table(
-    "alembic_version",  # as alembic makes it
+    "coda_alembic_version",  # as alembic makes it, by a name that is no other application's
     METADATA,
     Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    PrimaryKeyConstraint("version_num", name="coda_alembic_version_pkc"),
 )
+
+EARLIER_VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), nullable=False))
+"""Where operators had the version until `LAST_IN_EARLIER`, as other applications of the same database may."""
+
+LAST_IN_EARLIER = "0006"
 
 FINISHED_JOBS = Table(
     "finished_jobs",

@@ -20,8 +20,9 @@ from coda.errors import InvalidInput, Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
 from coda_operator.history.engine import leave_read_only
-from coda_operator.history.store import MIGRATIONS, Store, database_url
-from coda_operator.history.tables import METADATA, VERSION
+from coda_operator.history.schema import MIGRATIONS
+from coda_operator.history.store import Store, database_url
+from coda_operator.history.tables import EARLIER_VERSION, METADATA, VERSION
 from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
@@ -29,12 +30,13 @@ from tests.operator_tests.history.records import record
 ALWAYS = (0.0, 2e10)
 
 
-def migrated(url: URL, revision: str) -> None:
+def migrated(url: URL, revision: str, *, version_table: str = EARLIER_VERSION.name) -> None:
+    """As an operator of another version leaves it."""
     engine = create_engine(url)
     with engine.connect() as connection:
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS))
-        config.attributes["connection"] = connection
+        config.attributes.update(connection=connection, version_table=version_table)
         command.upgrade(config, revision)
         connection.commit()
     engine.dispose()
@@ -102,7 +104,7 @@ def test_two_writers_at_once_write_each_record_once(database: URL) -> None:
 
 
 def test_a_new_database_has_the_tables_that_all_migrations_leave(database: URL) -> None:
-    migrated(database, "head")
+    migrated(database, "head", version_table=VERSION.name)
     by_migrations = tables_of(database)
     engine = create_engine(database)
     METADATA.drop_all(engine)
@@ -125,7 +127,7 @@ def tables_of(url: URL) -> dict[str, object]:
         indexes = sorted(found.get_indexes(name), key=lambda index: str(index["name"]))
         tables[name] = columns, indexes, found.get_pk_constraint(name), found.get_foreign_keys(name)
     with engine.connect() as connection:
-        tables["alembic_version"] = tables["alembic_version"], connection.execute(select(VERSION)).all()
+        tables[VERSION.name] = tables[VERSION.name], connection.execute(select(VERSION)).all()
     engine.dispose()
     return tables
 
@@ -332,7 +334,7 @@ def test_it_is_in_none_either_where_the_schema_cannot_be_changed(server: Postgre
     database = server.new_database().update_query_dict({"password": "secret"})
     store = Store(database)
     store.migrate()
-    change(database, "UPDATE alembic_version SET version_num = '9999'", "DROP TABLE finished_job_waits")
+    change(database, "UPDATE coda_alembic_version SET version_num = '9999'", "DROP TABLE finished_job_waits")
     with pytest.raises(Outage, match="9999") as away:
         store.migrate()
     assert "secret" not in str(away.value)
