@@ -12,7 +12,8 @@ import typer
 from sqlalchemy.engine import URL
 
 from coda.errors import CodaError, InvalidInput, Outage
-from coda_operator.history.store import Store, database_url
+from coda_operator.history.address import database_url
+from coda_operator.history.store import Store
 
 StoreOption = Annotated[
     str | None,

@@ -35,7 +35,8 @@ def store_of(url: str, file: str) -> Store | None:
     if not url and not file:
         return None
     # Here, since SQLAlchemy takes a third of a second and 20 MB: an operator without a store never loads it.
-    from coda_operator.history.store import Store, database_url
+    from coda_operator.history.address import database_url
+    from coda_operator.history.store import Store
 
     found = database_url(url, file)
     return None if found is None else Store(found)

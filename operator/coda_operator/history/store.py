@@ -25,13 +25,14 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
+from coda_operator.history.address import shown
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.engine import engine_of, lacks_space
 from coda_operator.history.schema import first_line, upgrade
@@ -47,24 +48,6 @@ _OWNER: Final = func.coalesce(func.nullif(_JOBS.c.owner, literal_column("''")), 
 _INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-def database_url(url: str, file: str) -> URL | None:
-    """Return the URL of the store: `url` if it is given, else of the SQLite file; None if neither is.
-
-    Raises InvalidInput."""
-    if not url:
-        return URL.create("sqlite", database=file) if file else None
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        raise InvalidInput("CODA_HISTORY_URL is no URL; give postgresql://USER:PASSWORD@HOST/DATABASE") from None
-    kind = parsed.drivername.partition("+")[0]
-    if kind in ("postgresql", "postgres"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if kind == "sqlite" and parsed.database:
-        return parsed.set(drivername="sqlite")
-    raise InvalidInput(f"CODA_HISTORY_URL names {kind!r}; only postgresql and sqlite (with a file) are supported")
-
-
 class Store:
     """One database. Connections are made when they are needed, and again after they were lost.
 
@@ -72,7 +55,7 @@ class Store:
 
     def __init__(self, url: URL, *, reads_only: bool = False) -> None:
         self._url = url
-        self._name = _shown(url)
+        self._name = shown(url)
         self._engine = engine_of(url, reads_only=reads_only)
         self._reads_only = reads_only
         self._insert = _INSERTS[self._engine.dialect.name]
@@ -189,11 +172,6 @@ class Store:
             raise RecordRefused(f"{self._name}: {first_line(error)}") from error
         except (SQLAlchemyError, OSError) as error:
             raise (StoreFull if lacks_space(error) else Outage)(f"{self._name}: {first_line(error)}") from error
-
-
-def _shown(url: URL) -> str:
-    """Name the database. No parameter of the URL is in it, since the password may be one."""
-    return URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database).render_as_string()
 
 
 _ENDINGS: Final = frozenset(ending.value for ending in Ending)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from coda_operator.history.store import Store, database_url
+import pytest
+
+from coda.errors import InvalidInput
+from coda_operator.history.address import database_url
+from coda_operator.history.store import Store
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
 from tests.operator_tests.history.test_store import change, tables_of
@@ -20,3 +24,57 @@ def test_the_schema_of_the_url_has_the_tables(server: PostgreSQL) -> None:
     assert store.write([record(1)]) == 1
     store.close()
     assert "finished_job_waits" in tables_of(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "file", "expected"),
+    [
+        ("", "", None),
+        ("", "/var/h.sqlite", "sqlite:////var/h.sqlite"),
+        ("postgresql://u:p@h/d", "/var/h.sqlite", "postgresql+psycopg://u:p@h/d"),
+        ("postgres://h/d?sslmode=require", "", "postgresql+psycopg://h/d?sslmode=require"),
+        ("sqlite:////var/h.sqlite", "", "sqlite:////var/h.sqlite"),
+        (" postgresql://u:p@h/d\n", "", "postgresql+psycopg://u:p@h/d"),
+        ("\n", "/var/h.sqlite", "sqlite:////var/h.sqlite"),
+    ],
+)
+def test_the_url_of_the_store(url: str, file: str, expected: str | None) -> None:
+    found = database_url(url, file)
+    assert (None if found is None else found.render_as_string(hide_password=False)) == expected
+
+
+BAD_HOSTS = (
+    "postgresql://u:secret@h1:port,h2/d",
+    "postgresql://u:secret@[fd00::1,h2/d",
+    "postgresql://u:secret@/d?host=h1:port&host=h2",
+)
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", "sqlite://", "postgresql://u:secret@h:port/d", *BAD_HOSTS])
+def test_a_url_of_another_kind_is_one_sentence_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidInput, match="CODA_HISTORY_URL") as refused:
+        database_url(url, "")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@h1:5432,h2:5433/d", {"host": "h1,h2", "port": "5432,5433"}),
+        ("postgresql://u:p@h1,h2/d", {"host": "h1,h2", "port": ","}),
+        ("postgres://u:p@h1,h2:5433/d", {"host": "h1,h2", "port": ",5433"}),
+        ("postgresql://u:p@[fd00::1]:5432,[fd00::2]/d", {"host": "fd00::1,fd00::2", "port": "5432,"}),
+        ("postgresql://u:p@/d?host=h1:5432&host=h2:5433", {"host": "h1,h2", "port": "5432,5433"}),
+        ("postgresql://h1:5432,h2:5433/d?user=u&password=p", {"host": "h1,h2", "port": "5432,5433"}),
+        ("postgresql://u:p@h1:5432/d", {"host": "h1", "port": 5432}),
+    ],
+)
+@pytest.mark.parametrize("more", ["", "target_session_attrs=read-write"])
+def test_several_hosts_reach_postgresql_as_its_own_tools_read_them(
+    url: str, expected: dict[str, object], more: str
+) -> None:
+    found = database_url(f"{url}{'&' if '?' in url else '?'}{more}", "")
+    assert found is not None
+    _, parameters = found.get_dialect()().create_connect_args(found)
+    rest = {"user": "u", "password": "p", "dbname": "d"} | ({"target_session_attrs": "read-write"} if more else {})
+    assert parameters == expected | rest

@@ -16,12 +16,13 @@ from psycopg.errors import ReadOnlySqlTransaction, UniqueViolation
 from sqlalchemy import create_engine, event, inspect, select, text
 from sqlalchemy.engine import URL, Engine
 
-from coda.errors import InvalidInput, Outage
+from coda.errors import Outage
 from coda.history import FinishedRun
 from coda.history.record import Ending
+from coda_operator.history.address import database_url
 from coda_operator.history.engine import leave_read_only
 from coda_operator.history.schema import MIGRATIONS
-from coda_operator.history.store import Store, database_url
+from coda_operator.history.store import Store
 from coda_operator.history.tables import EARLIER_VERSION, METADATA, VERSION
 from coda_operator.history.writer import RecordRefused
 from tests.operator_tests.history.databases import PostgreSQL
@@ -293,28 +294,6 @@ def test_what_may_not_write_is_connected_again(tmp_path: Path, error: type[Excep
         connection.exec_driver_sql("SELECT 1")
     assert len(connected) == connects
     engine.dispose()
-
-
-@pytest.mark.parametrize(
-    ("url", "file", "expected"),
-    [
-        ("", "", None),
-        ("", "/var/h.sqlite", "sqlite:////var/h.sqlite"),
-        ("postgresql://u:p@h/d", "/var/h.sqlite", "postgresql+psycopg://u:p@h/d"),
-        ("postgres://h/d?sslmode=require", "", "postgresql+psycopg://h/d?sslmode=require"),
-        ("sqlite:////var/h.sqlite", "", "sqlite:////var/h.sqlite"),
-    ],
-)
-def test_the_url_of_the_store(url: str, file: str, expected: str | None) -> None:
-    found = database_url(url, file)
-    assert (None if found is None else found.render_as_string(hide_password=False)) == expected
-
-
-@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", "sqlite://", "postgresql://u:secret@h:port/d"])
-def test_a_url_of_another_kind_is_one_sentence_without_its_password(url: str) -> None:
-    with pytest.raises(InvalidInput, match="CODA_HISTORY_URL") as refused:
-        database_url(url, "")
-    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
