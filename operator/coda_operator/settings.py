@@ -33,6 +33,9 @@ class Settings(ReplicaSettings):
     certificates: Literal["own", "foreign"] = "own"  # foreign: somebody else makes those of extender and scheduler
     history_url: SecretStr = SecretStr("")
     """postgresql://USER:PASSWORD@HOST/DATABASE for the records of finished jobs. Empty: SQLite in `history_file`."""
+    history_url_file: str = ""
+    """A file with that URL, which is read again at each connect: a mounted Secret whose password may change. It comes
+    before `history_url`."""
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     history_cpu_days: int = Field(default=90, ge=1, le=3650)  # lines of CPU jobs that ended before are deleted

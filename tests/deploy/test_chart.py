@@ -357,11 +357,19 @@ def test_sqlite_has_a_volume_and_one_operator_at_a_time(helm: Helm) -> None:
 def test_other_histories_need_no_volume_and_allow_two_operators(helm: Helm, values: tuple[str, ...]) -> None:
     items = helm.render(*values)
     assert find(items, "Deployment", "coda-operator")["spec"]["replicas"] == 2
-    assert "volumes" not in pod_of(items, "operator")["spec"]
-    variables = {item["name"]: item for item in container_of(items, "operator")["env"] if "HISTORY" in item["name"]}
-    url = {"name": "CODA_HISTORY_URL", "valueFrom": {"secretKeyRef": {"name": "history", "key": "url"}}}
-    assert variables == ({"CODA_HISTORY_URL": url} if values is WITH_POSTGRESQL else {})
+    assert not [it for it in pod_of(items, "operator")["spec"].get("volumes", []) if "persistentVolumeClaim" in it]
     assert not [item for item in items if item["kind"] == "PersistentVolumeClaim"]
+
+
+def test_the_url_of_a_database_is_mounted_so_that_its_password_may_change(helm: Helm) -> None:
+    items = helm.render(*WITH_POSTGRESQL, "history.postgresql.secretKey=uri")
+    variables = {item["name"]: item for item in container_of(items, "operator")["env"] if "HISTORY" in item["name"]}
+    assert variables == {"CODA_HISTORY_URL_FILE": {"name": "CODA_HISTORY_URL_FILE", "value": "/etc/coda/history/url"}}
+    mount = {"name": "history-secret", "mountPath": "/etc/coda/history", "readOnly": True}
+    assert container_of(items, "operator")["volumeMounts"] == [mount]
+    url = {"name": "history", "items": [{"key": "uri", "path": "url"}]}
+    (volume,) = pod_of(items, "operator")["spec"]["volumes"]
+    assert volume == {"name": "history-secret", "projected": {"sources": [{"secret": url}]}}
 
 
 def test_rules_for_failures_are_mounted_and_a_change_restarts_the_operator(helm: Helm) -> None:

@@ -1,14 +1,16 @@
-"""Where the store is: the URL that the settings name, as SQLAlchemy reads it."""
+"""Where the store is: the URL that the settings give, or the file that has it, as SQLAlchemy reads it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from coda.errors import InvalidInput
+from coda.errors import InvalidInput, Outage
 
 _HOSTS: Final = re.compile(
     r"(?P<before>[\w+]+://(?:[^:/]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<after>(?:[/?].*)?)", re.DOTALL
@@ -18,10 +20,29 @@ SQLAlchemy's own pattern."""
 _HOST: Final = re.compile(r"(?P<host>[^:\[\]]*|\[(?P<address>[^\[\]]*)\])(?::(?P<port>[0-9]*))?")
 
 
-def database_url(url: str, file: str) -> URL | None:
+@dataclass(frozen=True, slots=True)
+class UrlFile:
+    """A file with a URL of PostgreSQL. It is read at each connect: a Secret that is mounted follows its password."""
+
+    path: Path
+
+    def url(self) -> URL:
+        """Return what it has now. Raises Outage: jobs go on while a Secret is wrong."""
+        try:
+            found = database_url(self.path.read_text(), "", named=str(self.path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise Outage(f"{self.path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        except InvalidInput as error:
+            raise Outage(str(error)) from None
+        if found is None or found.get_backend_name() != "postgresql":
+            raise Outage(f"{self.path} has no URL of PostgreSQL")
+        return found
+
+
+def database_url(url: str, file: str, *, named: str = "CODA_HISTORY_URL") -> URL | None:
     """Return the URL of the store: `url` if it is given, else of the SQLite file; None if neither is.
 
-    Raises InvalidInput."""
+    `named`: where the URL is from. Raises InvalidInput."""
     url = url.strip()  # a Secret that was made of a file ends with a new line
     if not url:
         return URL.create("sqlite", database=file) if file else None
@@ -33,14 +54,21 @@ def database_url(url: str, file: str) -> URL | None:
             found.get_dialect()().create_connect_args(found)
             return found
     except (ArgumentError, ValueError):
-        raise InvalidInput("CODA_HISTORY_URL is no URL; give postgresql://USER:PASSWORD@HOST/DATABASE") from None
+        raise InvalidInput(f"{named} is no URL; give postgresql://USER:PASSWORD@HOST/DATABASE") from None
     if kind == "sqlite" and parsed.database:
         return parsed.set(drivername="sqlite")
-    raise InvalidInput(f"CODA_HISTORY_URL names {kind!r}; only postgresql and sqlite (with a file) are supported")
+    raise InvalidInput(f"{named} names {kind!r}; only postgresql and sqlite (with a file) are supported")
 
 
-def shown(url: URL) -> str:
+def shown(address: URL | UrlFile) -> str:
     """Name the database. No parameter of the URL is in it, since the password may be one."""
+    if isinstance(address, UrlFile):
+        try:
+            url = address.url()
+        except Outage:
+            return str(address.path)
+    else:
+        url = address
     return URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database).render_as_string()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.engine import URL, Dialect, ExceptionContext
 
+from coda_operator.history.address import UrlFile
 from coda_operator.history.writer import STATEMENT_S
 
 CONNECT_S: Final = 5
@@ -28,8 +29,9 @@ space first, too: without a reserve a full volume could never be emptied. A tran
 keys lie anywhere, changes up to 3000 pages of 4 KiB. Our choice."""
 
 
-def engine_of(url: URL, *, reads_only: bool = False) -> Engine:
+def engine_of(address: URL | UrlFile, *, reads_only: bool = False) -> Engine:
     """Return the engine of a store; nothing connects yet. Who `reads_only` needs no right to write."""
+    url = URL.create("postgresql+psycopg") if isinstance(address, UrlFile) else address
     if url.get_backend_name() == "sqlite" and reads_only:
         file = Path(url.database or "").absolute()
         engine = create_engine(url, creator=lambda: _open_to_read(file))
@@ -40,6 +42,18 @@ def engine_of(url: URL, *, reads_only: bool = False) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+    engine = _postgresql_engine(url)
+    if isinstance(address, UrlFile):
+
+        def connect(dialect: Dialect, _record: object, _words: object, limits: dict[str, Any]) -> Any:
+            _, parameters = dialect.create_connect_args(address.url())
+            return dialect.connect(**{**parameters, **limits})
+
+        event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
     limits = {
         "connect_timeout": CONNECT_S,
         "tcp_user_timeout": STATEMENT_S * 1000,

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -30,15 +31,17 @@ TAUGHT_S: Final = 90 * 86400.0
 """What jobs of this long ago were tuned to still guides the next ones. Our choice: programs change."""
 
 
-def store_of(url: str, file: str) -> Store | None:
-    """Return the store at `url`, or else in the SQLite file; None if neither is given. Raises InvalidInput."""
-    if not url and not file:
+def store_of(url: str, file: str, *, url_file: str = "") -> Store | None:
+    """Return the store of the URL in `url_file`, or else at `url`, or else in the SQLite file; None if none is given.
+
+    Raises InvalidInput."""
+    if not url_file and not url and not file:
         return None
     # Here, since SQLAlchemy takes a third of a second and 20 MB: an operator without a store never loads it.
-    from coda_operator.history.address import database_url
+    from coda_operator.history.address import UrlFile, database_url
     from coda_operator.history.store import Store
 
-    found = database_url(url, file)
+    found = UrlFile(Path(url_file)) if url_file else database_url(url, file)
     return None if found is None else Store(found)
 
 
@@ -66,7 +69,9 @@ class HistoryKeeper:
         self.outbox = Outbox(self._writer, wake, metrics, clock=clock)
         self._map = RunTimesMap(client, self._store, clock=clock)
         if self._writer is None:
-            log.warning("no history of finished jobs is kept: set CODA_HISTORY_URL or CODA_HISTORY_FILE")
+            log.warning(
+                "no history of finished jobs is kept: set CODA_HISTORY_URL_FILE, CODA_HISTORY_URL or CODA_HISTORY_FILE"
+            )
         else:
             writer = self._writer
             metrics.show_writer(lambda: writer.waiting, lambda: writer.is_away or cpu_jobs_away())

@@ -32,7 +32,7 @@ from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
-from coda_operator.history.address import shown
+from coda_operator.history.address import UrlFile, shown
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.engine import engine_of, lacks_space
 from coda_operator.history.schema import first_line, upgrade
@@ -53,10 +53,9 @@ class Store:
 
     Who `reads_only` calls neither `migrate` nor `write`, and reads what a store of an older version has."""
 
-    def __init__(self, url: URL, *, reads_only: bool = False) -> None:
-        self._url = url
-        self._name = shown(url)
-        self._engine = engine_of(url, reads_only=reads_only)
+    def __init__(self, address: URL | UrlFile, *, reads_only: bool = False) -> None:
+        self._address = address
+        self._engine = engine_of(address, reads_only=reads_only)
         self._reads_only = reads_only
         self._insert = _INSERTS[self._engine.dialect.name]
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
@@ -152,10 +151,14 @@ class Store:
         """Close all connections."""
         self._engine.dispose()
 
+    @property
+    def _name(self) -> str:
+        return shown(self._address)
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Lock SQLite's file against another process of this machine that changes its schema."""
-        file = self._url.database
+        file = self._engine.url.database
         if self._engine.dialect.name != "sqlite" or not file:
             yield
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from coda.errors import InvalidInput
-from coda_operator.history.address import database_url
+from coda.errors import InvalidInput, Outage
+from coda_operator.history import store_of
+from coda_operator.history.address import UrlFile, database_url
 from coda_operator.history.store import Store
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
@@ -78,3 +81,43 @@ def test_several_hosts_reach_postgresql_as_its_own_tools_read_them(
     _, parameters = found.get_dialect()().create_connect_args(found)
     rest = {"user": "u", "password": "p", "dbname": "d"} | ({"target_session_attrs": "read-write"} if more else {})
     assert parameters == expected | rest
+
+
+def test_a_password_that_was_changed_is_read_at_the_next_connect(server: PostgreSQL, tmp_path: Path) -> None:
+    """Here the account has another name; the server of tests asks for no password."""
+    database = server.new_database()
+    change(database, "CREATE ROLE early SUPERUSER LOGIN")
+    file = tmp_path / "url"
+    file.write_text(database.set(username="early").render_as_string(hide_password=False) + "\n")
+    store = Store(UrlFile(file))
+    store.migrate()
+    assert store.write([record(1)]) == 1
+    end_early = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'early'"
+    change(database, end_early, "ALTER ROLE early RENAME TO late")
+    with pytest.raises(Outage, match=f"postgresql:///{database.database}: .*early"):
+        store.write([record(2)])
+    file.write_text(database.set(username="late").render_as_string(hide_password=False))
+    assert store.write([record(2)]) == 1
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "url: No such file or directory"),
+        (b"", "url has no URL of PostgreSQL"),
+        (b"sqlite:////var/secret", "url has no URL of PostgreSQL"),
+        (b"postgresql://u:secret@h:port/d", "url is no URL"),
+        (b"postgresql://u:secret\xff@h/d", "url: it is no text"),
+    ],
+)
+def test_a_file_without_a_url_is_an_outage_and_stops_nobody(tmp_path: Path, content: bytes | None, why: str) -> None:
+    file = tmp_path / "url"
+    if content is not None:
+        file.write_bytes(content)
+    store = store_of("mysql://h/d", "", url_file=str(file))
+    assert store is not None
+    with pytest.raises(Outage, match=why) as away:
+        store.migrate()
+    assert "secret" not in str(away.value)
+    store.close()
