@@ -58,7 +58,12 @@ async def _run(settings: Settings, client: Client) -> None:
     schema = ServedSchema(client)
     recorder = Recorder(client, settings.identity)
     requests = RequestSlots(elector.held, at_once=settings.writes_in_flight)
-    store = store_of(settings.history_url.get_secret_value(), settings.history_file, url_file=settings.history_url_file)
+    store = store_of(
+        settings.history_url.get_secret_value(),
+        settings.history_file,
+        url_file=settings.history_url_file,
+        ca_file=settings.history_ca_file,
+    )
     cpu_history = CpuHistory(store, client, REGISTRY, days=settings.history_cpu_days, clock=clock)
     history = HistoryKeeper(
         store,

@@ -36,6 +36,9 @@ class Settings(ReplicaSettings):
     history_url_file: str = ""
     """A file with that URL, which is read again at each connect: a mounted Secret whose password may change. It comes
     before `history_url`."""
+    history_ca_file: str = ""
+    """Certificates of the authorities that sign PostgreSQL's. `sslmode` is then `verify-full`, unless the URL says
+    another. Empty: as the URL says."""
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     history_cpu_days: int = Field(default=90, ge=1, le=3650)  # lines of CPU jobs that ended before are deleted

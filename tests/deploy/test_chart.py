@@ -372,6 +372,15 @@ def test_the_url_of_a_database_is_mounted_so_that_its_password_may_change(helm: 
     assert volume == {"name": "history-secret", "projected": {"sources": [{"secret": url}]}}
 
 
+def test_the_authority_of_a_database_is_mounted_beside_its_url(helm: Helm) -> None:
+    items = helm.render(*WITH_POSTGRESQL, "history.postgresql.caSecretName=database-ca")
+    assert environ_of(items, "operator")["CODA_HISTORY_CA_FILE"] == "/etc/coda/history/ca.crt"
+    (volume,) = pod_of(items, "operator")["spec"]["volumes"]
+    url, authority = (source["secret"] for source in volume["projected"]["sources"])
+    assert url == {"name": "history", "items": [{"key": "url", "path": "url"}]}
+    assert authority == {"name": "database-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+
+
 def test_rules_for_failures_are_mounted_and_a_change_restarts_the_operator(helm: Helm) -> None:
     def rendered(rule: str) -> list[Json]:
         return helm.render(f"operator.failureRules.site\\.toml={rule}")

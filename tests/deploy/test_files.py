@@ -32,7 +32,15 @@ SETTINGS: dict[str, type[BaseModel]] = {
 SET_BY_CHART = {
     "operator": {
         *("kubeconfig", "identity", "host", "metrics_port", "log_level", "pool_mode", "pool_taints"),
-        *("history_url", "history_url_file", "history_file", "failure_rules", "metrics_access", "certificates"),
+        *(
+            "history_url",
+            "history_url_file",
+            "history_ca_file",
+            "history_file",
+            "failure_rules",
+            "metrics_access",
+            "certificates",
+        ),
     },
     "extender": {
         *("kubeconfig", "identity", "host", "port", "metrics_port", "tls_dir"),

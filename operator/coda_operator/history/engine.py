@@ -29,8 +29,10 @@ space first, too: without a reserve a full volume could never be emptied. A tran
 keys lie anywhere, changes up to 3000 pages of 4 KiB. Our choice."""
 
 
-def engine_of(address: URL | UrlFile, *, reads_only: bool = False) -> Engine:
-    """Return the engine of a store; nothing connects yet. Who `reads_only` needs no right to write."""
+def engine_of(address: URL | UrlFile, *, reads_only: bool = False, ca_file: str = "") -> Engine:
+    """Return the engine of a store; nothing connects yet. Who `reads_only` needs no right to write.
+
+    `ca_file`: certificates of the authorities that sign PostgreSQL's; empty: as the URL says."""
     url = URL.create("postgresql+psycopg") if isinstance(address, UrlFile) else address
     if url.get_backend_name() == "sqlite" and reads_only:
         file = Path(url.database or "").absolute()
@@ -42,18 +44,28 @@ def engine_of(address: URL | UrlFile, *, reads_only: bool = False) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    engine = _postgresql_engine(url)
     if isinstance(address, UrlFile):
+        engine = _postgresql_engine(url, {})
 
         def connect(dialect: Dialect, _record: object, _words: object, limits: dict[str, Any]) -> Any:
-            _, parameters = dialect.create_connect_args(address.url())
-            return dialect.connect(**{**parameters, **limits})
+            url = address.url()
+            _, parameters = dialect.create_connect_args(url)
+            return dialect.connect(**{**parameters, **limits, **_trust(url, ca_file)})
 
         event.listen(engine, "do_connect", connect)
-    return engine
+        return engine
+    return _postgresql_engine(url, _trust(url, ca_file))
 
 
-def _postgresql_engine(url: URL) -> Engine:
+def _trust(url: URL, ca_file: str) -> dict[str, str]:
+    """What the URL leaves open: whoever names an authority wants the server's certificate and its name checked."""
+    if not ca_file or "sslrootcert" in url.query:
+        return {}
+    mode = {} if "sslmode" in url.query else {"sslmode": "verify-full"}
+    return {"sslrootcert": ca_file, **mode}
+
+
+def _postgresql_engine(url: URL, trust: dict[str, str]) -> Engine:
     limits = {
         "connect_timeout": CONNECT_S,
         "tcp_user_timeout": STATEMENT_S * 1000,
@@ -63,7 +75,7 @@ def _postgresql_engine(url: URL) -> Engine:
         "application_name": "coda-operator",
         "prepare_threshold": None,  # a pooler may give each transaction another session of the server
     }
-    engine = create_engine(url, connect_args=limits, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={**limits, **trust}, pool_size=2, max_overflow=0, pool_pre_ping=True)
     event.listen(engine, "begin", _limit_statements)
     event.listen(engine, "handle_error", leave_read_only)
     return engine

@@ -31,10 +31,10 @@ TAUGHT_S: Final = 90 * 86400.0
 """What jobs of this long ago were tuned to still guides the next ones. Our choice: programs change."""
 
 
-def store_of(url: str, file: str, *, url_file: str = "") -> Store | None:
+def store_of(url: str, file: str, *, url_file: str = "", ca_file: str = "") -> Store | None:
     """Return the store of the URL in `url_file`, or else at `url`, or else in the SQLite file; None if none is given.
 
-    Raises InvalidInput."""
+    `ca_file`: of the authorities that sign PostgreSQL's certificate. Raises InvalidInput."""
     if not url_file and not url and not file:
         return None
     # Here, since SQLAlchemy takes a third of a second and 20 MB: an operator without a store never loads it.
@@ -42,7 +42,7 @@ def store_of(url: str, file: str, *, url_file: str = "") -> Store | None:
     from coda_operator.history.store import Store
 
     found = UrlFile(Path(url_file)) if url_file else database_url(url, file)
-    return None if found is None else Store(found)
+    return None if found is None else Store(found, ca_file=ca_file)
 
 
 class HistoryKeeper:

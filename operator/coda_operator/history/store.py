@@ -51,11 +51,12 @@ _INSERTS: Final[dict[str, Callable[[Any], Any]]] = {"sqlite": sqlite.insert, "po
 class Store:
     """One database. Connections are made when they are needed, and again after they were lost.
 
-    Who `reads_only` calls neither `migrate` nor `write`, and reads what a store of an older version has."""
+    Who `reads_only` calls neither `migrate` nor `write`, and reads what a store of an older version has.
+    `ca_file`: as of `engine_of`."""
 
-    def __init__(self, address: URL | UrlFile, *, reads_only: bool = False) -> None:
+    def __init__(self, address: URL | UrlFile, *, reads_only: bool = False, ca_file: str = "") -> None:
         self._address = address
-        self._engine = engine_of(address, reads_only=reads_only)
+        self._engine = engine_of(address, reads_only=reads_only, ca_file=ca_file)
         self._reads_only = reads_only
         self._insert = _INSERTS[self._engine.dialect.name]
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
