@@ -112,7 +112,7 @@ async def _run(
     folder.mkdir(parents=True)
     kubeconfig = await _kubeconfig(cluster, admin, pod["spec"]["serviceAccountName"], folder)
     folder_by_mount = await _mount(admin, pod["spec"], container, folder)
-    environ = {name: _here(value, folder_by_mount) for name, value in (await _environ(admin, pod, container)).items()}
+    environ = {name: _here(value, folder_by_mount) for name, value in _environ(pod, container).items()}
     environ |= {processes.MARK: str(cluster.layout.folder), "NO_PROXY": LOOPBACK}
     if part == "scheduler":
         argv = _scheduler_command(cluster, container, kubeconfig, port, folder_by_mount)
@@ -138,15 +138,12 @@ def _here(value: str, folder_by_mount: Mapping[str, str]) -> str:
     return value
 
 
-async def _environ(admin: Client, pod: Json, container: Json) -> dict[str, str]:
+def _environ(pod: Json, container: Json) -> dict[str, str]:
     """As a kubelet makes it."""
     environ = {}
     for entry in container.get("env", ()):
         if "value" in entry:
             environ[entry["name"]] = entry["value"]
-        elif secret := entry["valueFrom"].get("secretKeyRef"):
-            files = await _data(admin, "secrets", secret["name"])
-            environ[entry["name"]] = base64.b64decode(files[secret["key"]]).decode()
         else:
             value: Any = pod
             for step in entry["valueFrom"]["fieldRef"]["fieldPath"].split("."):
@@ -174,6 +171,8 @@ async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> di
         if "secret" in volume:
             files = await _data(admin, "secrets", volume["secret"]["secretName"])
             contents = {name: base64.b64decode(text) for name, text in files.items()}
+        elif sources := [each["secret"] for each in volume.get("projected", {}).get("sources", ()) if "secret" in each]:
+            contents = await _projected(admin, sources)
         elif "configMap" in volume:
             files = await _data(admin, "configmaps", volume["configMap"]["name"])
             contents = {name: text.encode() for name, text in files.items()}
@@ -189,6 +188,15 @@ async def _mount(admin: Client, spec: Json, container: Json, folder: Path) -> di
             (here / name).write_bytes(content)
         found[mount["mountPath"]] = str(here)
     return found
+
+
+async def _projected(admin: Client, secrets: list[Json]) -> dict[str, bytes]:
+    """The named keys of Secrets, as files of one folder."""
+    contents: dict[str, bytes] = {}
+    for secret in secrets:
+        files = await _data(admin, "secrets", secret["name"])
+        contents |= {item["path"]: base64.b64decode(files[item["key"]]) for item in secret["items"]}
+    return contents
 
 
 def volume_folder(pods: Path, claim: str) -> Path:
