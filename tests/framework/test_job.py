@@ -29,6 +29,7 @@ class Card:
     tensors: int = 0
     counted: int | None = None  # None: all of it
     ooms: int = 0
+    fault: Exception | None = None  # raised by torch's statistics
 
 
 class Torch:
@@ -50,29 +51,34 @@ class Torch:
         self.autograd = SimpleNamespace(backward=lambda: None)
         self.nn = SimpleNamespace(Module=type("Module", (), {"zero_grad": lambda _: None}))
         self.emptied = 0
-        self._C = SimpleNamespace(
-            _cuda_memoryStats=lambda _device: {
-                "reserved_bytes": {"all": {"current": card.held * GIB}},
-                "allocated_bytes": {"all": {"current": card.tensors * GIB}},
-                "num_ooms": card.ooms,
-            }
-        )
+        self._C = SimpleNamespace(_cuda_memoryStats=lambda _device: self._statistics(card))
+
+    def _statistics(self, card: Card) -> dict[str, Any]:
+        if card.fault is not None:
+            raise card.fault
+        return {
+            "reserved_bytes": {"all": {"current": card.held * GIB}},
+            "allocated_bytes": {"all": {"current": card.tensors * GIB}},
+            "num_ooms": card.ooms,
+        }
 
     def _empty_cache(self) -> None:
         self.emptied += 1
 
 
 class Library:
-    """Counts, and limits nothing."""
+    """Counts, and limits nothing. `paces` and `limits`: what it was told last, each with the device first."""
 
     def __init__(self, card: Card) -> None:
         self._card = card
+        self.paces: tuple[float, ...] = ()
+        self.limits: tuple[int, ...] = ()
 
-    def limit(self, *_: int) -> None:
-        pass
+    def limit(self, *limits: int) -> None:
+        self.limits = limits
 
-    def pace(self, *_: float) -> None:
-        pass
+    def pace(self, *paces: float) -> None:
+        self.paces = paces
 
     def tidy(self) -> None:
         pass
@@ -97,6 +103,7 @@ class Work:
     card: Card
     agent: Agent
     torch: Torch
+    library: Library
     step: Callable[[], None]
     hello: Any = None
 
@@ -124,8 +131,9 @@ def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     card = Card()
     agent = Agent(tmp_path / "s")
     torch = Torch(card, getattr(request, "param", "a"))
-    importlib.import_module("coda_torch.job").Job(Library(card), str(tmp_path / "s")).join(torch)
-    work = Work(card=card, agent=agent, torch=torch, step=lambda: steps[0](optimizers, (), {}))
+    library = Library(card)
+    importlib.import_module("coda_torch.job").Job(library, str(tmp_path / "s")).join(torch)
+    work = Work(card=card, agent=agent, torch=torch, library=library, step=lambda: steps[0](optimizers, (), {}))
     work.meet()
     yield work
     for end in ends:
@@ -245,6 +253,61 @@ def test_a_job_whose_gpu_nobody_names_says_that_no_order_reaches_it(
     work.meet()
     assert capsys.readouterr().err.splitlines() == [
         "coda: no order reaches this job, for nobody tells which GPU it has: use torch 2.5 or newer"
+    ]
+
+
+PLUGGED = RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats. If you need it, please file ...")
+
+
+@pytest.mark.parametrize(
+    ("ordered", "seat", "share"),
+    [
+        pytest.param({"share": 700, "hold_s": 60}, "", 50, id="a guest by its order"),
+        pytest.param({"share": 20, "hold_s": 60}, "", 20, id="a guest that had less"),
+        pytest.param({"share": 0, "hold_s": 60}, "", 50, id="one that stood still does not for ever"),
+        pytest.param({"share": 1000, "alone": True, "hold_s": 60}, "", 50, id="one that was alone"),
+        pytest.param({"share": 1000, "hold_s": 0}, "50", 50, id="a guest by its seat"),
+        pytest.param({"share": 1000, "hold_s": 0}, "", 1000, id="a guaranteed job"),
+    ],
+)
+def test_a_guest_whose_hook_fails_goes_on_at_the_floor(
+    work: Work,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ordered: dict[str, Any],
+    seat: str,
+    share: int,
+) -> None:
+    """It was set free, at full speed, for ever, beside a job that has the GPU whole."""
+    monkeypatch.setenv("CODA_SHARE", seat)
+    work.agent.order(1, gpu=GPU, device=80 * GIB, drain=True, **ordered)
+    assert work.agent.hear()["type"] == "done"
+    work.agent.order(2, device=80 * GIB, drain=True, **ordered)
+    assert work.agent.hear()["type"] == "done"
+    work.card.fault = ValueError("whatever")
+    work.step()
+    assert work.agent.hear() == {"v": 1, "type": "hello", "control": "none"}
+    device, now, _, _, hold_s, after = work.library.paces
+    assert (device, now, hold_s, after) == (-1, share, 0.0, share)
+    kept = f"; it goes on at {share // 10} % of its speed" if share < 1000 else ""
+    assert f"coda: control of this process ends here{kept}: ValueError" in capsys.readouterr().err
+
+
+def test_a_job_with_another_allocator_is_paced_and_limited_where_that_calls_cuda_malloc(
+    work: Work, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As RMM's. Torch refuses to count for it, and no tensor of it can lie in host memory."""
+    work.card.held, work.card.fault = 40, PLUGGED
+    work.step()
+    said = work.agent.hear()
+    assert (said["type"], said["control"]) == ("steps", "fraction")
+    work.agent.order(1, device=70 * GIB, share=300, hold_s=60)
+    told = answer(work.agent)
+    (gpu,) = told["gpus"]
+    assert (told["control"], gpu["device"], gpu["reserve"], "floor" in gpu) == ("fraction", 40 * GIB, 0, False)
+    assert (work.library.limits, work.library.paces[:2]) == ((-1, 70 * GIB, 0), (-1, 300))
+    assert capsys.readouterr().err.splitlines() == [
+        "coda: torch has another allocator: what it takes past cudaMalloc has no limit, and none lies in host memory"
     ]
 
 

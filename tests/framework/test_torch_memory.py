@@ -77,3 +77,16 @@ def test_a_thousand_random_orders_change_no_loss(node: SharedNode) -> None:
                 boss.order(share=share, hold_s=0 if share else 0.05, **sizes)
         assert job.result() == alone
     assert sent == orders if LONG else sent > 100
+
+
+def test_a_job_with_another_allocator_stays_under_control(node: SharedNode) -> None:
+    """Real torch refuses to count for it: that was the end of all control, at full speed."""
+    with Boss(node.socket) as boss:
+        job = node.start("other_allocator.py", 10, 4, 0, pod="o", CODA_SHARE="50")
+        assert boss.until(trains)["control"] == "fraction"
+        boss.order(share=300, device=250 * MIB, hold_s=60)
+        before = max(said.get("count", 0) for said in boss.heard)
+        boss.until(lambda said: said["type"] == "steps" and said["count"] > before + 3)
+        _, errors = job.process.communicate(timeout=60)
+    assert job.process.returncode == 0, errors
+    assert "control of this process ends" not in errors

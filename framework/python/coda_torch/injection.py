@@ -83,6 +83,8 @@ def _guarded(do: Any, *arguments: Any) -> None:
     try:
         do(*arguments)
     except Exception as error:
+        if job is not None:
+            job.let_go()
         job = None
         say(f"this process is not controlled: {error!r}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 from typing import Any
@@ -67,7 +68,7 @@ class Job:
         put_into(
             torch,
             backward_begins=lambda: self._guarded(self._backward_begins),
-            stepped=lambda optimizer: self._guarded(self._optimizer_stepped, optimizer),
+            stepped=self._stepped,
             gradients_gone=lambda: self._guarded(self._gradients_gone),
         )
         os.register_at_fork(after_in_child=self._forget)
@@ -88,15 +89,30 @@ class Job:
             self._break(error)
 
     def _break(self, error: Exception) -> None:
+        last = self.let_go()
+        kept = "" if last is None else f"; it goes on at {last.share / 10:g} % of its speed"
+        say(f"control of this process ends here{kept}: {error!r}")
+
+    def let_go(self) -> Order | None:
+        """End all control. Return what a guest keeps: as one that no order reaches; None: no guest, so full speed."""
+        last = self._last_word()
         self._is_broken = True
-        say(f"control of this process ends here: {error!r}")
-        try:
+        self._orders = {} if last is None else {ALL_DEVICES: last}
+        share, chunk_s = (FULL_SHARE, 0.0) if last is None else (last.share, last.chunk_s)
+        with contextlib.suppress(Exception):
             if self._library is not None:
-                self._library.pace(ALL_DEVICES, FULL_SHARE, 0, 0.0, 0.0, FULL_SHARE)
+                self._library.pace(ALL_DEVICES, share, 0, chunk_s, 0.0, share)
             if self._link is not None:
                 self._link.send({"v": PROTOCOL, "type": "hello", "control": "none"})
-        except Exception:
-            return
+        return last
+
+    def _last_word(self) -> Order | None:
+        first = first_order(os.environ.get("CODA_SHARE", ""))
+        guests = [order for order in (*list(self._orders.values()), first) if order is not None and order.guest]
+        if not guests:
+            return None
+        share = min(FLOOR_SHARE, *(order.share or FLOOR_SHARE for order in guests))
+        return guests[0]._replace(gpu="", share=share, hold_s=0.0)
 
     def _begin(self) -> None:
         """CUDA is there: from now on there is something to control."""
@@ -117,6 +133,23 @@ class Job:
     def _optimizer_stepped(self, optimizer: Any) -> None:
         if self._link is not None and self._clock.is_boundary(optimizer):
             self._step()
+
+    def _stepped(self, optimizer: Any) -> None:
+        if self._is_broken:
+            self._pause_blindly()
+        else:
+            self._guarded(self._optimizer_stepped, optimizer)
+
+    def _pause_blindly(self) -> None:
+        """Of a guest that nobody controls any more, and whose launches are not seen: each step counts."""
+        if not self._by_step or not self._is_paced():
+            return
+        try:
+            took_s = self._clock.tick()
+            if took_s is not None and not self._torch.cuda.is_current_stream_capturing():
+                self._pause(took_s)
+        except Exception:
+            return
 
     def _gradients_gone(self) -> None:
         if self._link is not None and self._memory is not None:
@@ -179,7 +212,7 @@ class Job:
     def _share(self) -> int:
         """The smallest of all GPUs; the floor once nobody has renewed it."""
         shares = [FULL_SHARE]
-        for order in () if self._is_broken else list(self._orders.values()):
+        for order in list(self._orders.values()):
             held = not order.hold_s or time.monotonic() - self._ordered_s < order.hold_s
             shares.append(order.share if held else FLOOR_SHARE)
         return min(shares)

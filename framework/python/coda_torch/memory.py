@@ -53,11 +53,14 @@ class Memory:
         self._floors: dict[int, int] = {}  # by device
         self._mismatches: dict[int, int] = {}  # in a row, by device
         self._by_us: set[int] = set()  # devices, -1 for all, whose fraction is ours
+        self._counts = True  # torch counts its memory; another allocator in its place, as RMM's, does not
         self.by_fraction = library is None
 
     def set_limit(self, device: int, device_bytes: int | None, host_bytes: int | None) -> None:
         """Limit a device, or all with -1. None: no limit, and as much host memory as the pod may have."""
-        if self._library is not None and not self.by_fraction:
+        if self._library is not None and not self._counts:  # what calls cudaMalloc has a limit, the rest none
+            self._library.limit(device, UNLIMITED if device_bytes is None else device_bytes, 0)
+        elif self._library is not None and not self.by_fraction:
             reserve = self._reserve_bytes if host_bytes is None else host_bytes
             self._library.limit(device, UNLIMITED if device_bytes is None else device_bytes, reserve)
         elif device_bytes is not None or device in self._by_us:  # a fraction of the script's own stays
@@ -91,15 +94,15 @@ class Memory:
         return True
 
     def uses(self, *, at_boundary: bool = False) -> list[DeviceUse]:
-        """The devices with memory of this process. Checks that torch has not gone round the library.
+        """The devices with memory of this process, as far as known. Checks that torch has not gone round the library.
 
         at_boundary: a mini-batch has just ended"""
         cuda = self._torch.cuda
         found = []
         for device in range(min(DEVICES, cuda.device_count())) if cuda.is_initialized() else ():
-            torchs = self._torch._C._cuda_memoryStats(device) or {}
+            torchs = self._counted_by_torch(device)
             reserved = int(torchs.get("reserved_bytes", {}).get("all", {}).get("current", 0))
-            if at_boundary:
+            if at_boundary and self._counts:
                 self._floors[device] = int(torchs.get("allocated_bytes", {}).get("all", {}).get("current", 0))
             floor = self._floors.get(device)
             if self._library is None:
@@ -107,7 +110,7 @@ class Memory:
                 continue
             seen = self._library.stats(device)
             self._judge(device, reserved, seen.device_bytes + seen.host_bytes)
-            on_device = reserved if self.by_fraction else seen.device_bytes
+            on_device = reserved if self.by_fraction and self._counts else seen.device_bytes
             ooms = int(torchs.get("num_ooms", 0)) if self.by_fraction else 0
             found.append(
                 DeviceUse(
@@ -122,7 +125,22 @@ class Memory:
                     seen.launches,
                 )
             )
-        return [use for use in found if use.device_bytes or use.host_bytes]
+        return [use for use in found if use.device_bytes or use.host_bytes or (use.launches and not self._counts)]
+
+    def _counted_by_torch(self, device: int) -> Any:
+        """Torch's statistics of a device; none once its allocator is another one, which nobody can ask."""
+        if not self._counts:
+            return {}
+        try:
+            return self._torch._C._cuda_memoryStats(device) or {}
+        except RuntimeError as error:
+            if "does not yet support" not in str(error):
+                raise
+        from coda_torch.injection import say
+
+        self._counts, self.by_fraction = False, True
+        say("torch has another allocator: what it takes past cudaMalloc has no limit, and none lies in host memory")
+        return {}
 
     def _judge(self, device: int, reserved: int, counted: int) -> None:
         """Another thread may allocate between the two readings: only a repeated difference counts."""
@@ -136,11 +154,13 @@ class Memory:
     def _set_fraction(self, device: int, device_bytes: int | None) -> None:
         """Never below the peak: what does not fit fails."""
         cuda = self._torch.cuda
-        if not cuda.is_initialized():
+        if not cuda.is_initialized() or not self._counts:
             return
         for one in range(cuda.device_count()) if device < 0 else (device,):
             total = cuda.get_device_properties(one).total_memory
-            stats = self._torch._C._cuda_memoryStats(one) or {}
+            stats = self._counted_by_torch(one)
+            if not self._counts:
+                return
             peak = int(stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0))
             wanted = total if device_bytes is None else max(device_bytes, peak)
             cuda.set_per_process_memory_fraction(min(1.0, max(0.001, wanted / total)), one)
