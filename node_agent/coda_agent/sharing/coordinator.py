@@ -255,10 +255,22 @@ class Coordinator:
         if order.uid == unit.guaranteed:
             one, limits = replace(one, share=1000), {}  # whatever happens, nothing ever limits it
         spoken = [(peer, self._peers[peer].process) for peer in peers if self._peers[peer].process.has_spoken]
+        shares = self._shares_of(dict(spoken), one)
         return [  # any limit might end a newcomer: it is only paced
-            (peer, replace(one, device_bytes=limits.get(peer) if process.is_known else None))
+            (peer, replace(one, share=shares[peer], device_bytes=limits.get(peer) if process.is_known else None))
             for peer, process in spoken
         ]
+
+    def _shares_of(self, processes: Mapping[Hashable, Process], order: GpuOrder) -> Mapping[Hashable, int]:
+        """The share of each process of a pod: an equal part for those that work on the GPU. One that is idle gets as
+        much as if it worked, so that it may begin at any time. To stand still, and to run free, is for all."""
+        now_s = self._round_s or 0.0
+        if not 0 < order.share < 1000:
+            for process in processes.values():
+                process.worked_at_s = now_s  # as far as anybody can know
+            return dict.fromkeys(processes, order.share)
+        working = {peer for peer, process in processes.items() if process.shares(order.gpu, now_s)}
+        return {peer: max(1, order.share // len(working | {peer})) for peer in processes}
 
     def _limits_of(self, peers: Sequence[Hashable], order: SharingOrder) -> Mapping[Hashable, int]:
         """The limit of each process of a pod: its own peak and an equal part of the rest, or equal parts if the peaks

@@ -16,6 +16,10 @@ PEAK_S = 60.0
 MOST_PEAKS = int(PEAK_S) + 2
 """Entries of one list: one for each second of the last minute, of which two are not whole."""
 
+IDLE_S = 60.0
+"""A process that ran no kernel and ended no mini-batch for so long takes no part of its pod's share. Our choice: an
+evaluation between two epochs takes seconds."""
+
 KEPT_STEPS = 500
 KNOWN_STEPS = 3
 
@@ -23,12 +27,13 @@ KNOWN_STEPS = 3
 @dataclass(slots=True)
 class Process:
     """One connection. `peaks`: (time, bytes) by GPU, of the last minute; `hosts`: what of it lay in host memory.
-    `claimed_at_s`: when it last said what it has."""
+    `claimed_at_s`: when it last said what it has; `worked_at_s`: when it last showed that it works, or could not."""
 
     control: MemoryControl = MemoryControl.FULL
     has_spoken: bool = False
     claims: dict[str, GpuClaim] = field(default_factory=dict)
     claimed_at_s: float = -math.inf
+    worked_at_s: float = -math.inf
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     count: int = 0
     counted: int = 0  # of `count`, at the last round
@@ -39,6 +44,8 @@ class Process:
 
     def take(self, message: Message, now_s: float) -> None:
         """Remember what a message says."""
+        if not self.has_spoken or message.count > self.count or self._was_busy(message):
+            self.worked_at_s = now_s
         self.has_spoken = True
         if message.control is not None:
             self.control = message.control
@@ -59,6 +66,17 @@ class Process:
             _note(self.hosts.setdefault(gpu, []), claim.host_bytes, now_s)
             if message.kind == "done":
                 self.least[gpu] = claim.device_bytes
+
+    def _was_busy(self, message: Message) -> bool:
+        before = {gpu: claim.busy_ns for gpu, claim in self.claims.items()}
+        return any(claim.busy_ns > before.get(claim.gpu, 0) for claim in message.gpus or ())
+
+    def shares(self, gpu: str, now_s: float) -> bool:
+        """True if it takes a part of its pod's share of a GPU: it works there, or nobody knows."""
+        claim = self.claims.get(gpu)
+        has_memory = claim is not None and claim.device_bytes + claim.host_bytes > 0
+        is_idle = now_s - self.worked_at_s > IDLE_S and self.control is not MemoryControl.NONE
+        return (has_memory or not self.claims) and not is_idle
 
     def forget(self, gpus: Collection[str], now_s: float) -> None:
         """Forget old peaks, and all that it said of others than these `gpus`: they are none of this node."""

@@ -33,7 +33,8 @@ _CONTROLS = {
 class GpuClaim:
     """What a process says that it has of one GPU, in bytes.
 
-    reserve_bytes: host memory that it may use; floor_bytes: what its tensors take between two mini-batches"""
+    reserve_bytes: host memory that it may use; floor_bytes: what its tensors take between two mini-batches
+    busy_ns: how long its kernels ran so far, counted while it is paced"""
 
     gpu: str
     device_bytes: int
@@ -41,6 +42,7 @@ class GpuClaim:
     reserve_bytes: int
     floor_bytes: int
     refusals: int
+    busy_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ def _gpu(value: Any) -> GpuClaim:
         reserve_bytes=_whole(value, "reserve"),
         floor_bytes=_whole(value, "floor"),
         refusals=_whole(value, "refusals"),
+        busy_ns=_whole(value, "busy_ns"),
     )
 
 
