@@ -72,13 +72,15 @@ def classify(logs: Sequence[RankLog], ends: Sequence[End] = (), rules: RuleBook 
     return conclude([found for log in logs for found in examine(log, book)], ends, book)
 
 
-def beside_guests(found: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of a job with GPUs of its own on whose nodes opportunistic jobs were.
+def beside_others(found: Diagnosis, *, on_seats: bool) -> Diagnosis:
+    """Return the diagnosis of a job whose GPUs others may have had memory of.
 
-    These may have held the GPU memory that it lacked: nothing proves that it fails the same way again."""
+    `on_seats`: it is a guest itself, which Coda limits for others; else opportunistic jobs were on its nodes. These
+    may have held the GPU memory that it lacked: nothing proves that it fails the same way again."""
     if found.reason is not Reason.GPU_MEMORY or found.retry is not Retry.NO:
         return found
-    advice = f"opportunistic jobs on its node may have held the memory; if it fails so without them, {found.advice}"
+    held = "others on its GPU may have needed" if on_seats else "opportunistic jobs on its node may have held"
+    advice = f"{held} the memory; if it fails so without them, {found.advice}"
     return replace(found, retry=Retry.YES, advice=advice)
 
 

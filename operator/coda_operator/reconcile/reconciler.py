@@ -14,7 +14,7 @@ from typing import Final
 
 from coda.correlation import signature_of
 from coda.diagnosis import RuleBook, built_in_rules
-from coda.diagnosis.classifier import beside_guests
+from coda.diagnosis.classifier import beside_others
 from coda.errors import Conflict
 from coda.lifecycle import (
     Evidence,
@@ -40,7 +40,7 @@ from coda_operator.metrics import Metrics
 from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
-from coda_operator.reconcile.failures.guests import had_guests
+from coda_operator.reconcile.failures.guests import had_others
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
 from coda_operator.reconcile.failures.rank_logs import RankLogs
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
@@ -198,10 +198,11 @@ class Reconciler:
         """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that."""
         if not logs_needed(now, self._clock(), self._config):
             return now
-        has_guests = had_guests(self._cluster, job, of_attempt(now))  # before the logs are read: some may go meanwhile
+        has_others = had_others(self._cluster, job, of_attempt(now))  # before the logs are read: some may go meanwhile
         hears_nodes = asyncio.sleep(node_word_s(now, self._clock()))  # the end of a rank may be told before a reboot
         (diagnosis, unread), _ = await asyncio.gather(self._logs.diagnose(job, now), hears_nodes)
-        diagnosis = beside_guests(diagnosis) if has_guests else diagnosis
+        on_seats = job.placement is not None and bool(job.placement.gpus)
+        diagnosis = beside_others(diagnosis, on_seats=on_seats) if has_others else diagnosis
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
         killed = await self._killed.of(job, now)
