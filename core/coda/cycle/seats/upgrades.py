@@ -7,16 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from coda.cycle.seats.sharers import may_stop, without_sharers
 from coda.model.capacity import free_by_node
-from coda.model.decision import Decision, Stop, StopCause
+from coda.model.decision import Decision, Stop, StopCause, WaitCode
 from coda.model.job import Job, JobId, Phase
 from coda.model.resources import NOTHING
 from coda.model.seats import WHOLE_GPUS, is_sharer, wants_whole_gpus
 from coda.model.world import World
 from coda.nodes.eligibility import accepts
 from coda.policy.config import PolicyConfig
+
+WAITS_FOR_CAPACITY: Final = frozenset(
+    {
+        WaitCode.JUDGED_IN_TURNS,
+        WaitCode.BACKING_OFF,
+        WaitCode.INSUFFICIENT_GPUS,
+        WaitCode.INSUFFICIENT_CPU,
+        WaitCode.INSUFFICIENT_MEMORY,
+        WaitCode.INSUFFICIENT_PODS,
+        WaitCode.INSUFFICIENT_RESOURCES,
+        WaitCode.NO_DOMAIN_FITS,
+        WaitCode.WAITS_FOR_LOCALITY,
+        WaitCode.HELD_BY_POLICY,
+        WaitCode.RECLAIM_DELAYED,
+    }
+)
+"""Who waits so takes free GPUs, now or soon. Any other reason holds however many are free, perhaps for ever: such a job
+keeps nobody on seats."""
 
 
 class Upgrades:
@@ -31,9 +50,9 @@ class Upgrades:
         """Return the decision with the stop of a job that would start on GPUs of its own now.
 
         One is tried in a cycle: who was not tried in vain yet, or else the longest ago; of these who has had its seats
-        longest, then by name. Only if nobody else starts, stops or waits for whole GPUs: all others go first. `decide`:
-        about a world without jobs on seats. Cost: O(jobs log jobs), and one decision if enough is free on nodes that
-        accept the job."""
+        longest, then by name. Only if nobody else starts, stops or waits for capacity (`WAITS_FOR_CAPACITY`) with whole
+        GPUs: all others go first. `decide`: about a world without jobs on seats. Cost: O(jobs log jobs), and one
+        decision if enough is free on nodes that accept the job."""
         if not config.shares_gpus or decision.starts or decision.stops or decision.returns or decision.postponed:
             return decision
         wanting = [job for job in world.jobs if wants_whole_gpus(job)]
@@ -42,7 +61,8 @@ class Upgrades:
         if not wanting:
             return decision
         job_by_id = {job.id: job for job in world.jobs}
-        if any(job.request.gpus and not is_sharer(job) for job in (job_by_id[one.job] for one in decision.refusals)):
+        refused = [job_by_id[one.job] for one in decision.refusals if one.reason.code in WAITS_FOR_CAPACITY]
+        if any(job.request.gpus and not is_sharer(job) for job in refused):
             return decision
         due_s = {job.id: _since_s(job) + config.auto_wait_s for job in wanting}
         later_s = [moment_s for moment_s in due_s.values() if moment_s > now_s]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, Phase, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import Stop, StopCause
+from coda.model.decision import Stop, StopCause, WaitCode
 from coda.model.job import LocalityStep, SharingWish
 from coda.model.world import VirtualCluster
 from coda.placements.review import awaits_decision
@@ -66,11 +66,12 @@ def test_then_it_starts_on_a_gpu_of_its_own() -> None:
     assert (start.job, start.gpus) == (waits.id, ())
 
 
+WHOLE = [running(job("whole"), "n2")]
 STAYS = {
     "it would lose its work": ([auto(resumable=False)], {}),
     "it has just started": ([auto(since_s=NOW_S - 99)], {}),
     "no GPU is free": ([auto(), running(job("whole"), "n1")], {}),
-    "somebody else waits for GPUs": ([auto(), job("large", gpus=9)], {}),
+    "somebody else waits for GPUs": ([auto(), job("large", replicas=2), *WHOLE], {}),
     "somebody else starts": ([auto(), job("starts", gpus=0)], {}),
     "its class is another": ([replace(auto(), sharing=SharingWish.OPPORTUNISTIC)], {}),
     "a ResourceQuota has no GPU left": ([auto()], {"quotas": [quota(hard={"requests.nvidia.com/gpu": 0})]}),
@@ -83,7 +84,32 @@ STAYS = {
 
 @pytest.mark.parametrize(("jobs", "more"), STAYS.values(), ids=list(STAYS))
 def test_stays_where_it_is(jobs: list[Job], more: dict[str, list[VirtualCluster]]) -> None:
-    assert cycle(world([seat_node("n1")], jobs, **more)).decision.stops == ()  # type: ignore[arg-type]  # one of two
+    nodes = [seat_node("n1"), *(seat_node("n2") for one in jobs if one in WHOLE)]
+    assert cycle(world(nodes, jobs, **more)).decision.stops == ()  # type: ignore[arg-type]  # one of two
+
+
+@pytest.mark.parametrize(
+    ("waits", "code"),
+    [
+        pytest.param(job("typo", gpus=16), WaitCode.NEVER_FITS, id="it is larger than the cluster"),
+        pytest.param(
+            replace(job("poor"), virtual_cluster="poor"), WaitCode.VIRTUAL_CLUSTER_FULL, id="its tenant may have none"
+        ),
+        pytest.param(
+            job("full", namespace="others", quota={"requests.nvidia.com/gpu": 1000}),
+            WaitCode.QUOTA_EXCEEDED,
+            id="a ResourceQuota of its namespace is full",
+        ),
+    ],
+)
+def test_who_waits_for_something_else_keeps_nobody_on_seats(waits: Job, code: WaitCode) -> None:
+    """One such job, of anybody, kept every job of class Auto on its seats for ever."""
+    sits, tenants = auto(), [VirtualCluster(name="poor", gpus=0, may_borrow=False)]
+    full = [quota(hard={"requests.nvidia.com/gpu": 0}, namespace="others")]
+    nodes = [seat_node("n1"), seat_node("n2")]
+    found = cycle(world(nodes, [sits, waits], virtual_clusters=tenants, quotas=full)).decision
+    assert [one.code for one in found.refusals] == [code]
+    assert found.stops == (upgrade(sits),)
 
 
 RACK = "topology.coda.scheduler/rack"
