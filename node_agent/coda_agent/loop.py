@@ -179,7 +179,8 @@ class Loop:
         if self._seats is not None:
             problems += self._seats.round(senses.gpus.readings, senses.grants if senses.are_grants_known else None)
             awaited = frozenset[str]() if self._sharing is None else self._sharing.awaited
-            uses = self._gpu_uses.see(senses, self._crowded_out(pods, awaited, senses.at), awaited)
+            heard = None if self._sharing is None else self._sharing.heard
+            uses = self._gpu_uses.see(senses, self._crowded_out(pods, awaited, senses.at), awaited, heard)
             numbers = self._seats.number_by_gpu
         self._log_problems(problems)
         if self._xids.see(senses):

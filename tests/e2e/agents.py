@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from coda_kube.api.client import Client
@@ -30,6 +36,35 @@ def training(name: str, *, cores_needed: int, replicas: int = 1, gpus: int = 1, 
 
 def loads(**numbers: float) -> dict[str, str]:
     return {f"load.coda.scheduler/{name.replace('_', '-')}": str(number) for name, number in numbers.items()}
+
+
+@contextmanager
+def speaking(machine: Path, pod_uid: str) -> Iterator[None]:
+    """This process speaks as one of the pod to the agent of an emulated machine: a mini-batch each second."""
+    proc = machine / "proc" / str(os.getpid())
+    proc.mkdir(parents=True, exist_ok=True)
+    (proc / "stat").write_text(f"{os.getpid()} (train) S " + " ".join(["1"] * 30))
+    (proc / "cgroup").write_text(f"0::/kubepods/pod{pod_uid}/{'c' * 64}\n")
+    folder, ending = os.open(machine / "agent", os.O_PATH), threading.Event()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(f"/proc/self/fd/{folder}/agent.sock")  # the whole path is too long for a socket
+
+    def speak() -> None:
+        count = 0
+        while not ending.wait(1.0):
+            count += 1
+            words = {"v": 1, "type": "steps", "control": "full", "s": [1.0], "count": count, "gpus": []}
+            connection.send(json.dumps(words).encode())
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+        connection.close()
+        os.close(folder)
 
 
 async def wait_for_tuning(user: Client, job: str, *phases: str, within_s: float = TUNED_WITHIN_S) -> Json:

@@ -6,8 +6,9 @@ import pytest
 
 from coda_kube.api.client import Client
 from coda_kube.objects.write import job_path
+from coda_lab.local.cluster import LocalCluster
 from coda_lab.spec import ClusterSpec
-from tests.e2e.agents import loads
+from tests.e2e.agents import loads, speaking
 from tests.e2e.jobs import job_json, pods_of, submit, wait_for, wait_for_pending, wait_for_phase
 from tests.e2e.test_seats import SHARED, asks, opportunistic
 
@@ -25,8 +26,9 @@ PROFILE = "/apis/coda.scheduler/v1alpha1/nodeprofiles/node-0000"
 TOLD_WITHIN_S = 400.0  # a minute alone on its GPU, and up to a minute until the next profile
 
 
-async def test_it_joins_the_gpu_of_the_job_that_leaves_it_idle(admin: Client) -> None:
-    """Of two guaranteed jobs one is busy. The GPU of the other one has its owner's pod, and seats for others."""
+async def test_it_joins_the_gpu_of_the_job_that_leaves_it_idle(admin: Client, cluster: LocalCluster) -> None:
+    """Of two guaranteed jobs one is busy. The GPU of the other one has its owner's pod, and seats for others, once the
+    agent hears how fast it is."""
     names = {"busy": 0.9, "idle": 0.3}
     for name, utilization in names.items():
         job = job_json(name, run_s=None, spec={"cpusPerReplica": 2, "reportProgress": False})
@@ -40,15 +42,17 @@ async def test_it_joins_the_gpu_of_the_job_that_leaves_it_idle(admin: Client) ->
         assert (limits["nvidia.com/gpu"], limits["coda.scheduler/sharing"]) == ("1", "1")
     guest = await submit(admin, opportunistic("guest", run_s=5.0))
     await wait_for_pending(admin, guest, "GPUsNotKnown")
-    placed = await wait_for(
-        admin, job_path(guest), lambda item: bool(item["status"].get("placement")), within_s=TOLD_WITHIN_S
-    )
+    await wait_for_pending(admin, guest, "GPUsTooBusy", within_s=TOLD_WITHIN_S)
+    (owner,) = await pods_of(admin, "default/idle")
+    with speaking(cluster.layout.machines / "node-0000", owner["metadata"]["uid"]):
+        placed = await wait_for(
+            admin, job_path(guest), lambda item: bool(item["status"].get("placement")), within_s=TOLD_WITHIN_S
+        )
     assert placed["status"]["sharing"] == {
         "class": "Opportunistic",
         "expectedSpeed": pytest.approx(0.28),  # 0.4 of the 70 % that are left
         "beside": ["default/idle"],
     }
-    (owner,) = await pods_of(admin, "default/idle")
     (gpu,) = placed["status"]["placement"]["gpus"]
     told = {one["index"]: one for one in (await admin.get(PROFILE))["status"]["gpus"]}
     assert told[gpu]["podUIDs"] == [owner["metadata"]["uid"]]

@@ -69,7 +69,7 @@ class GpuUse:
 
     `is_taken`: a pod that is there has it whole. `job`, `attempt` and `rank` say which, if it is a training job's.
     `duty`: the share of the time in which it was busy, while that pod was alone on it; `peak_bytes`: the most memory
-    that the pod was seen to have there."""
+    that the pod was seen to have there. `is_heard`: it ended a mini-batch lately, or its agent is too old to say so."""
 
     index: int
     is_taken: bool
@@ -79,6 +79,7 @@ class GpuUse:
     duty: float | None = None
     peak_bytes: int | None = None
     memory_bytes: int | None = None
+    is_heard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

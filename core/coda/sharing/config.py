@@ -58,6 +58,10 @@ class SharingConfig:
     silent_s: float = 10.0
     """Seconds without a mini-batch after which nothing is known of the job, and at least five mini-batches, > 0."""
 
+    unheard_s: float = 300.0
+    """Seconds without a mini-batch after which no newcomer is sent to the job, and at least five mini-batches, > 0. Our
+    choice: an evaluation takes minutes."""
+
     ceiling_hold_s: float = 60.0
     """Seconds in which a share that hurt is not tried again, > 0; doubles each time, up to `ceiling_longest_s`."""
 
@@ -120,7 +124,14 @@ class SharingConfig:
     """A job that leaves the class to Coda is opportunistic if it would wait longer than this, in seconds, >= 0."""
 
     def __post_init__(self) -> None:
-        positive = (self.period_s, self.silent_s, self.ceiling_hold_s, self.remeasure_s, self.trial_hold_s)
+        positive = (
+            self.period_s,
+            self.silent_s,
+            self.unheard_s,
+            self.ceiling_hold_s,
+            self.remeasure_s,
+            self.trial_hold_s,
+        )
         require(all(time > 0 for time in positive), "periods and holds must be above 0", positive)
         starts = (self.arriving_s, self.measure_s, self.suspend_below_s)
         times = (*starts, self.memory_hold_s, self.crowded_s, self.auto_wait_s)

@@ -130,6 +130,13 @@ def slowdown(state: PaceState) -> float | None:
     return None if state.base_s is None or not state.recent else median(state.recent) / state.base_s
 
 
+def is_heard(state: PaceState, now_s: float, config: SharingConfig) -> bool:
+    """Return whether the guaranteed job ended a mini-batch lately: only beside such a job does a share rise."""
+    if state.guaranteed is None or not state.recent:
+        return False
+    return now_s - state.heard_at_s <= max(config.unheard_s, 5 * median(state.recent))
+
+
 def _in_step(state: PaceState, now_s: float) -> PaceState:
     times = (state.entered_at_s, state.heard_at_s, state.period_at_s, state.measured_at_s)
     if max(times) <= now_s:

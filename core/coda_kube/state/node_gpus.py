@@ -112,6 +112,7 @@ class NodeGpus:
             duty=None if "ownerWaits" in row else row.get("utilization"),  # nobody joins whom others just make room for
             peak_bytes=row.get("peakMemoryBytes"),
             memory_bytes=use.memory_bytes,
+            is_heard=row.get("ownerHeard", True),
         )
 
 
@@ -129,6 +130,7 @@ def _row(gpu: Json) -> Json | None:
     if crowded := gpu.get("crowdedOutPodUIDs"):
         row["crowdedOutPodUIDs"] = [str(uid) for uid in crowded]
         row |= {"ownerWaits": True} if gpu.get("ownerWaits") is True else {}
+    row |= {"ownerHeard": False} if gpu.get("ownerHeard") is False else {}
     amounts = {name: gpu.get(name) for name in ("memoryBytes", "peakMemoryBytes")}
     row |= {name: amount for name, amount in amounts.items() if _is_within(amount, 1, _MOST_BYTES)}
     duty = gpu.get("utilization")

@@ -59,8 +59,10 @@ def agent_environ(number: int, spec: ClusterSpec, layout: Layout) -> dict[str, s
 def _sharing_environ(places: MachinePlaces) -> dict[str, str]:
     """For an agent that shares GPUs. Its paths are short, because sockets are there.
 
-    No kubelet looks for its seats: the simulated one offers them by itself."""
+    No kubelet looks for its seats: the simulated one offers them by itself. Which pod a process is of that speaks to
+    the agent, a test says in `proc`."""
     return {
+        "CODA_PROC": f"{places.node}/proc",
         "CODA_SHARING": "true",
         "CODA_SHARING_SOCKET": f"{places.node}/agent/agent.sock",
         "CODA_SHARING_FRAMEWORK": f"{places.node}/framework",

@@ -37,13 +37,15 @@ class GpuUse:
 
     utilization: while it was alone on it, 0..1
     crowded_out: the pods on its seats that have no room beside these
-    waits: these cannot go on before those have gone"""
+    waits: these cannot go on before those have gone
+    heard: the one that has it ended a mini-batch lately; None: not known"""
 
     pod_uids: tuple[str, ...]
     utilization: float | None = None
     peak_bytes: int | None = None
     crowded_out: tuple[str, ...] = ()
     waits: bool = False
+    heard: bool | None = None
 
 
 @dataclass(slots=True)
@@ -81,9 +83,10 @@ class GpuUses:
         senses: Senses,
         crowded_out: Mapping[str, tuple[str, ...]] = _NOBODY,
         awaited: Collection[str] = (),
+        heard: Collection[str] | None = None,
     ) -> Mapping[str, GpuUse]:
         """Return who has each GPU whole, by UUID, after this round, and who is `crowded_out` there, by UUID. `awaited`:
-        the UUIDs where somebody waits for that.
+        the UUIDs where somebody waits for that; `heard`: those whose pod ended a mini-batch lately, None: not known.
 
         Absent: GPUs in MIG mode, and those that a process uses which nobody explains. Of these only that somebody is
         crowded out is told, and by whom. While the kubelet does not answer, what was known stays: whoever reads it asks
@@ -92,7 +95,7 @@ class GpuUses:
         passed_s = 0.0 if self._round_s is None else min(LONGEST_S, now_s - self._round_s)
         self._round_s = now_s
         if not senses.are_grants_known:
-            return _with(self._uses, crowded_out, awaited)
+            return _with(_with_heard(self._uses, heard), crowded_out, awaited)
         seated = _seated(senses)
         ownership_by_gpu = {one.place.gpu_uuid: one for one in senses.ownerships if one.place.instance_uuid is None}
         before, self._owners = self._owners, {}
@@ -121,7 +124,13 @@ class GpuUses:
             uses[uuid] = owner.as_use()
         self._uses = uses
         told_of = {uuid: use for uuid, use in disputed.items() if use.pod_uids}  # without: it would seem to be free
-        return _with(uses | told_of, crowded_out, awaited)
+        return _with(_with_heard(uses, heard) | told_of, crowded_out, awaited)
+
+
+def _with_heard(uses: Mapping[str, GpuUse], heard: Collection[str] | None) -> dict[str, GpuUse]:
+    if heard is None:
+        return dict(uses)
+    return {uuid: replace(use, heard=uuid in heard) if len(use.pod_uids) == 1 else use for uuid, use in uses.items()}
 
 
 def _with(

@@ -141,7 +141,8 @@ def _use_json(use: GpuUse | None) -> Json:
     told = {name: amount for name, amount in amounts.items() if amount is not None}
     crowded: Json = {"crowdedOutPodUIDs": list(use.crowded_out[:MOST_PODS])} if use.crowded_out else {}
     crowded |= {"ownerWaits": True} if use.crowded_out and use.waits else {}
-    return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told, **crowded}
+    heard: Json = {} if use.heard is None else {"ownerHeard": use.heard}
+    return {"podUIDs": list(use.pod_uids[:MOST_PODS]), **told, **heard, **crowded}
 
 
 def _link_json(link: Link) -> Json:

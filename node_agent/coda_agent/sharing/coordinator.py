@@ -10,7 +10,7 @@ from coda.sharing.config import GIB, SharingConfig
 from coda.sharing.coordinator import SharingOrder, UnitReport, UnitState, coordinate
 from coda.sharing.memory_limits import MemoryControl, MemoryReport, MemoryUse
 from coda.sharing.memory_waits import Card, MemoryRefusal, Waits, WaitVerdict
-from coda.sharing.pace_control import PaceReport, slowdown
+from coda.sharing.pace_control import PaceReport, is_heard, slowdown
 from coda_agent.sharing.members import PEAK_S, Process, Seen, use_of
 from coda_agent.sharing.messages import Message
 from coda_agent.sharing.units import SharedGpu, Unit, units_of
@@ -70,6 +70,7 @@ class Coordinator:
         self.problems: tuple[str, ...] = ()
         self.to_move: Mapping[str, tuple[str, ...]] = {}  # uids by GPU: see `MemoryState.to_move`
         self.awaited: frozenset[str] = frozenset()  # GPUs whose guaranteed job waits until some of these are stopped
+        self.heard: frozenset[str] = frozenset()  # GPUs whose guaranteed job ended a mini-batch lately
         self.answers: Mapping[Hashable, bool] = {}  # by peer that was refused memory: whether to wait for it
 
     def join(self, peer: Hashable, pod_uid: str) -> None:
@@ -103,6 +104,7 @@ class Coordinator:
         problems: list[str] = []
         to_move: dict[str, tuple[str, ...]] = {}
         awaited: set[str] = set()
+        heard: set[str] = set()
         reports: list[UnitReport] = []
         self._judge(gpus, now_s, span_s)
         for unit in units_of(gpus):
@@ -110,6 +112,8 @@ class Coordinator:
             reports.append(report)
             state, decided = coordinate(before.get(unit.key, UnitState()), report, now_s, self._config)
             self._states[unit.key] = state
+            if is_heard(state.pace, now_s, self._config):
+                heard.update(gpu.uuid for gpu in unit.gpus)
             problems += _problems_of(report)
             for gpu, memory in state.memory_by_gpu.items():
                 if uids := memory.to_move(now_s, self._config):
@@ -123,7 +127,7 @@ class Coordinator:
             peer.process.steps.clear()
             peer.process.counted = peer.process.count
         self.problems, self.to_move = tuple(problems), to_move
-        self.awaited, self.answers = frozenset(awaited), self._answers(reports)
+        self.awaited, self.heard, self.answers = frozenset(awaited), frozenset(heard), self._answers(reports)
         return {peer: tuple(found) for peer, found in orders.items()}
 
     def share_of(self, key: str) -> tuple[str, int, float | None, int]:

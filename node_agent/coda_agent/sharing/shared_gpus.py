@@ -82,6 +82,11 @@ class SharedGpus:
         """The GPUs on which a guaranteed job waits for memory of these pods, which then all leave."""
         return self.coordinator.awaited
 
+    @property
+    def heard(self) -> frozenset[str]:
+        """The GPUs whose guaranteed job ended a mini-batch lately."""
+        return self.coordinator.heard
+
     def _send(self, peer: Peer, order: GpuOrder, before: tuple[GpuOrder, float] | None, now_s: float) -> None:
         repeat_s = min(REPEAT_S, order.hold_s / 3) if order.hold_s else REPEAT_S
         if before is not None and before[0] == order and now_s - before[1] < repeat_s:

@@ -51,11 +51,14 @@ async def test_who_has_no_room_on_a_gpu_is_told_in_the_profile_and_once_on_its_p
     told = rig.api.profiles[-1]["status"]["gpus"]
     (gpu,) = [one["uuid"] for one in told if one.get("podUIDs") == [owner.uid]]
     assert not any("crowdedOutPodUIDs" in one for one in told)
+    assert {one["uuid"]: one.get("ownerHeard") for one in told if "ownerHeard" in one} == {gpu: False}
+    monkeypatch.setattr(SharedGpus, "heard", property(lambda _shared: frozenset([gpu])))
     crowded = {gpu: (guest.uid, "gone")}
     monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: crowded))
     await rig.run(130)
     (row,) = [one for one in rig.api.profiles[-1]["status"]["gpus"] if "crowdedOutPodUIDs" in one]
     assert (row["uuid"], row["crowdedOutPodUIDs"]) == (gpu, [guest.uid, "gone"])
+    assert row["ownerHeard"] is True
     assert rig.told("CrowdedOut") == ["guest"]
     (event,) = [one for one in rig.api.events if one["reason"] == "CrowdedOut"]
     assert event["type"] == "Warning"

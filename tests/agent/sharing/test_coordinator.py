@@ -255,6 +255,15 @@ def test_a_process_that_left_is_forgotten(board: Board) -> None:
     assert set(board.seconds(1, g1=steps(9, claim(20)), o1=steps(9, claim(10)))) == {"g1"}
 
 
+def test_it_is_known_on_which_gpus_the_guaranteed_job_is_heard(board: Board) -> None:
+    board.seconds(1, o1=steps(9, claim(1)))
+    assert board.coordinator.heard == frozenset()
+    board.seconds(1, g1=steps(9, claim(1)))
+    assert board.coordinator.heard == {GPU}
+    board.seconds(400, o1=steps(9, claim(1)))
+    assert board.coordinator.heard == frozenset()
+
+
 def pod(name: str) -> LocalPod:
     return LocalPod(
         uid=f"uid-{name}",

@@ -49,6 +49,7 @@ class Node:
         known: bool = True,
         crowded: Mapping[str, tuple[str, ...]] | None = None,
         awaited: Sequence[str] = (),
+        heard: Sequence[str] | None = None,
     ) -> Mapping[str, GpuUse]:
         """Rounds of a second. `memory`: GiB by pod; `processes`: the pods with a process on GPU a, else all with it."""
         names = [one.pod for one in grants if any(A in device for _, device in one.device_ids)]
@@ -88,6 +89,7 @@ class Node:
                 ),
                 crowded or {},
                 awaited,
+                heard,
             )
         return found
 
@@ -173,3 +175,11 @@ def test_who_is_waited_for_is_told_though_a_stranger_uses_the_gpu_and_nothing_el
     assert told[A] == GpuUse(pod_uids=("u-g",), crowded_out=("u-o",), waits=True)
     assert A not in node.seconds(2, *pods, processes=("g", "o", "stranger"))
     assert node.seconds(1, *pods)[A].peak_bytes == 40 * GIB
+
+
+def test_whether_the_one_that_has_a_gpu_is_heard_is_told_where_gpus_are_shared(node: Node) -> None:
+    assert node.seconds(2, whole("g", A))[A].heard is None
+    told = node.seconds(2, whole("g", A), heard=[A])
+    assert (told[A].heard, told[B].heard) == (True, None)
+    assert node.seconds(2, whole("g", A), heard=[])[A].heard is False
+    assert node.seconds(2, whole("g", A), heard=[A], known=False)[A].heard is True

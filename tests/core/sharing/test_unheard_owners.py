@@ -7,7 +7,7 @@ import pytest
 from coda.sharing.config import GIB
 from coda.sharing.coordinator import UnitReport, UnitState, coordinate
 from coda.sharing.memory_limits import MemoryState, shifted
-from coda.sharing.pace_control import PacePhase, PaceReport
+from coda.sharing.pace_control import PacePhase, PaceReport, PaceState, control, is_heard
 from tests.core.sharing.test_memory_limits import CONFIG, report, use
 
 
@@ -30,3 +30,18 @@ def test_one_that_is_never_heard_arrives_again_when_it_grows(more: float, squeez
         state = shifted(state, report(use("g", 11), guest, arriving=True), float(second), CONFIG)
     state = shifted(state, report(use("g", 11 * more), guest, arriving=True), 100.0, CONFIG)
     assert (state.limit_of("o") == 3 * GIB) is squeezed
+
+
+def test_a_guaranteed_job_is_heard_while_it_ends_mini_batches() -> None:
+    """With or without neighbours. The longer its mini-batches are, the longer it may be silent."""
+    state, heard = PaceState(), {}
+    for second in range(2000):
+        steps = (60.0,) if 100 <= second <= 400 and second % 60 == 0 else ()
+        neighbours = ("o",) if second >= 200 else ()
+        state = control(state, PaceReport(guaranteed="g", opportunistic=neighbours, steps=steps), second, CONFIG)
+        heard[second] = is_heard(state, second, CONFIG)
+    assert [second for second, one in heard.items() if one] == list(range(120, 361 + int(CONFIG.unheard_s)))
+    slow = control(state, PaceReport(guaranteed="g", opportunistic=(), steps=(200.0,) * 50), 2000.0, CONFIG)
+    assert is_heard(slow, 3000.0, CONFIG)
+    assert not is_heard(slow, 3001.0, CONFIG)
+    assert not is_heard(control(slow, PaceReport(guaranteed="h", opportunistic=()), 2001.0, CONFIG), 2001.0, CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -200,3 +201,12 @@ def test_nobody_stops_for_a_pod_that_is_being_deleted_though_it_has_its_gpu_unti
     assert not the_job(state).awaited
     assert crowded_job(state) == {0}
     assert state.gpus.uses()["n1"][0].is_taken
+
+
+@pytest.mark.parametrize(("said", "expected"), [(None, True), (True, True), ("no", True), (False, False)])
+def test_a_job_that_its_agent_does_not_hear_is_known_as_such(said: object, expected: bool) -> None:
+    """An older agent says nothing of it."""
+    state = state_with(pod(rank_json("train", 0, "n1", node="n1"), "u1"))
+    more: dict[str, Any] = {} if said is None else {"ownerHeard": said}
+    state.on_node_profile(None, profile(gpu("u1", **MEASURED, **more)))
+    assert state.gpus.uses() == {"n1": (replace(OWNED, is_heard=expected),)}

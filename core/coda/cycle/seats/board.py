@@ -137,7 +137,10 @@ def _owner(use: GpuUse, node: str, job_by_id: Mapping[JobId, Job]) -> GpuOwner |
     peak_bytes = max(job.gpu_bytes, round(_MARGIN * (use.peak_bytes or 0)))
     if use.duty is None or not peak_bytes:
         return None
-    profile = GpuProfile(key=job.id, duty=use.duty, step_s=1.0, peak_bytes=peak_bytes, floor_bytes=peak_bytes)
+    duty = (
+        use.duty if use.is_heard else 1.0
+    )  # its neighbours have the floor: as little as beside one that is always busy
+    profile = GpuProfile(key=job.id, duty=duty, step_s=1.0, peak_bytes=peak_bytes, floor_bytes=peak_bytes)
     return GpuOwner(job=job, profile=profile)
 
 

@@ -138,3 +138,13 @@ def test_all_nodes_of_a_gang_must_offer_the_files() -> None:
     gang = job("gang", replicas=2, cores=40)
     (start,) = cycle(world([seat_node("n1"), node("n2")], [gang]), ON).decision.starts
     assert (set(start.nodes), start.joinable) == ({"n1", "n2"}, False)
+
+
+@pytest.mark.parametrize("duty", [0.0, 0.4])
+def test_nobody_joins_a_job_that_its_agent_does_not_hear(duty: float) -> None:
+    """Inference, JAX, an idle notebook: 40 % were promised there, and the agent gave 5 % for ever."""
+    silent = replace(gpu_of(WHOLE, 0, duty=duty), is_heard=False)
+    result = cycle(world([seat_node("n1")], [WHOLE, rider("a")], gpu_uses={"n1": (silent,)}))
+    assert codes(result) == {"team/a": WaitCode.GPUS_TOO_BUSY}
+    other = world([seat_node("n1"), seat_node("n2")], [WHOLE, rider("a")], gpu_uses={"n1": (silent,)})
+    assert places(cycle(other)) == {"team/a": (("n2", 0),)}
