@@ -126,14 +126,13 @@ class StopOrder:
 
 
 class SharingWish(Enum):
-    """What a user asks for. AUTO: opportunistic rather than a long wait. EXCLUSIVE: nobody else on its GPUs."""
+    """What a user asks for. AUTO: opportunistic rather than a long wait."""
 
     __hash__ = object.__hash__  # faster than the enum's own: looked at for every job in every cycle
 
     AUTO = "Auto"
     GUARANTEED = "Guaranteed"
     OPPORTUNISTIC = "Opportunistic"
-    EXCLUSIVE = "Exclusive"
 
 
 class PlacementState(Enum):
@@ -245,6 +244,7 @@ class Job:
     run_limit_s: float | None = None  # it is ended when it has run for so long, over all attempts
     run_from_s: float = 0.0  # since when its attempt counts for that; 0: from its placement
     sharing: SharingWish = SharingWish.GUARANTEED
+    keeps_to_itself: bool = False  # nobody joins it on GPUs of its own, whatever its class
     gpu_bytes: int = 0  # the most memory that a rank needs of one GPU; 0: not known
 
     @property

@@ -36,7 +36,7 @@ from coda_kube.objects.pods.cpu_job import (
     ends_in_time,
     is_recreated,
 )
-from coda_kube.objects.pods.main_container import sharing_wish
+from coda_kube.objects.pods.main_container import keeps_to_itself
 from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
@@ -62,8 +62,7 @@ ENDED: Final = ("Succeeded", "Failed")
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 _STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED})
 
-Owner = tuple[JobId, str]
-"""A TrainingJob and its uid. A later job of the same name has another uid."""
+Owner = tuple[JobId, str]  # a TrainingJob and its uid: a later job of the same name has another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +260,8 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         lost_s=lost_s_from_json(status),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
         run_from_s=seconds_from_time(status.get("startTime" if runs_trial(status) else "launchTime")),
-        sharing=sharing_wish(spec),
+        sharing=SharingWish(spec.get("serviceClass") or SharingWish.GUARANTEED.value),
+        keeps_to_itself=keeps_to_itself(spec),
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )
     return with_ranks(job, pods)

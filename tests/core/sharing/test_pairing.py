@@ -67,7 +67,6 @@ def test_a_measured_pair_wins_over_the_prediction() -> None:
         (SharingWish.AUTO, None, SharingClass.GUARANTEED),
         (SharingWish.OPPORTUNISTIC, 0, SharingClass.OPPORTUNISTIC),
         (SharingWish.GUARANTEED, 1e9, SharingClass.GUARANTEED),
-        (SharingWish.EXCLUSIVE, 1e9, SharingClass.GUARANTEED),
     ],
 )
 def test_only_who_leaves_it_to_coda_and_would_wait_long_becomes_opportunistic(

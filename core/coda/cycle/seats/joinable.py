@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coda.model.decision import Decision, Start
-from coda.model.job import Job, SharingWish
+from coda.model.job import Job
 from coda.model.seats import SHARING
 from coda.model.world import World
 
@@ -29,9 +29,4 @@ def with_joinable(decision: Decision, world: World) -> Decision:
 
 
 def _is_joinable(start: Start, job: Job, offering: set[str]) -> bool:
-    return (
-        job.request.gpus > 0
-        and not start.gpus
-        and job.sharing is not SharingWish.EXCLUSIVE
-        and offering.issuperset(start.nodes)
-    )
+    return job.request.gpus > 0 and not start.gpus and not job.keeps_to_itself and offering.issuperset(start.nodes)

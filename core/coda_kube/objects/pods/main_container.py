@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coda.model.job import SharingWish
 from coda_kube.objects.names import ANNOTATION_MAIN, SHARING_VARIABLE
 
 Item = Mapping[str, Any]
@@ -27,13 +26,10 @@ def main_status(pod: Item) -> Item:
     return next((one for one in told if one.get("name") == name), {})
 
 
-def sharing_wish(spec: Item) -> SharingWish:
-    """Return the class that a TrainingJob asks for.
+def keeps_to_itself(spec: Item) -> bool:
+    """True if a TrainingJob wants nothing of Coda's in its processes on GPUs of its own, and so nobody beside it.
 
-    One with GPUs of its own keeps them to itself if its main container's environment says so."""
-    wish = SharingWish(spec.get("serviceClass") or SharingWish.GUARANTEED.value)
-    if wish is not SharingWish.GUARANTEED:
-        return wish
+    Its main container's environment says so. It does not count on a seat, which nobody has without the library."""
     containers: Sequence[Item] = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ({},)
     said = [one.get("value") for one in containers[0].get("env") or () if one.get("name") == SHARING_VARIABLE]
-    return SharingWish.EXCLUSIVE if said and said[-1] == "false" else wish
+    return bool(said) and said[-1] == "false"

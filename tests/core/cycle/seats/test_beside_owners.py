@@ -122,7 +122,9 @@ def test_the_agent_knows_the_cards_memory_where_the_node_has_no_label() -> None:
     [
         (job("asks"), seat_node("n1"), True),
         (job("asks"), node("n1"), False),  # its agent offers no files
-        (replace(job("asks"), sharing=SharingWish.EXCLUSIVE), seat_node("n1"), False),
+        (replace(job("asks"), keeps_to_itself=True), seat_node("n1"), False),
+        (replace(job("asks"), sharing=SharingWish.AUTO), seat_node("n1"), True),
+        (replace(job("asks"), sharing=SharingWish.AUTO, keeps_to_itself=True), seat_node("n1"), False),
         (job("asks", gpus=0), seat_node("n1"), False),
         (rider("asks"), seat_node("n1"), False),
     ],
