@@ -75,6 +75,10 @@ SAY_AGAIN_S: Final = 600.0
 """Seconds in which a pod was not crowded out of a GPU, after which that is said of it again. Our choice: an owner may
 say each second that it waits."""
 
+REMIND_S: Final = 1800.0
+"""Seconds after which a pod is told again that it is crowded out: an API server forgets events, by default after an
+hour. `coda explain` reads them. Our choice."""
+
 _T = TypeVar("_T")
 
 
@@ -105,7 +109,8 @@ class Loop:
         self._sharing = SharedGpus.from_settings(settings) if shares else None
         self._seats = Seats(settings, node.state_dir) if shares else None
         self._gpu_uses = GpuUses()
-        self._crowded: dict[tuple[str, str, bool], float] = {}  # when it was last so; see `_crowded_out`
+        # When it was last so, and when that was last said; see `_crowded_out`.
+        self._crowded: dict[tuple[str, str, bool], tuple[float, float]] = {}
         self._stops = StopTeller()
         self._xids = XidRecord(node.state_dir, reads_only=node.reads_only)
         self._profile_writer = ProfileWriter(settings.node_name, settings.tune, node, cluster, self._writes)
@@ -326,15 +331,18 @@ class Loop:
     def _crowded_out(
         self, pods: Mapping[str, LocalPod], awaited: frozenset[str], at: Moment
     ) -> Mapping[str, tuple[str, ...]]:
-        """Who should go on elsewhere, by GPU. It is said on the pod, too: again only if it was not so for a while."""
+        """Who should go on elsewhere, by GPU. It is said on the pod, too: again if it was not so for a while, or is so
+        for long."""
         crowded = {} if self._sharing is None else self._sharing.to_move
         now = {(uid, gpu, gpu in awaited) for gpu, uids in crowded.items() for uid in uids if uid in pods}
-        said = {one: at_s for one, at_s in self._crowded.items() if at.monotonic_s - at_s < SAY_AGAIN_S}
-        for uid, gpu, ends in sorted(now - said.keys()):
+        now_s = at.monotonic_s
+        known = {one: times_s for one, times_s in self._crowded.items() if now_s - times_s[0] < SAY_AGAIN_S}
+        said_s = {one: told_s for one, (_, told_s) in known.items() if now_s - told_s < REMIND_S or one not in now}
+        for uid, gpu, ends in sorted(now - said_s.keys()):
             event = crowded_event_json(pods[uid], gpu, self._settings.node_name, at.wall_s, ends=ends)
             log.info("%s: %s", pods[uid].id, event["message"])
             self._writes.begin(f"event {next(self._event_numbers)}", partial(self._cluster.post_event, event))
-        self._crowded = said | dict.fromkeys(now, at.monotonic_s)
+        self._crowded = known | {one: (now_s, said_s.get(one, now_s)) for one in now}
         return crowded
 
     def _require_current_library(self, senses: Senses) -> None:

@@ -24,7 +24,14 @@ from coda_cli.explain.failure import failure_sentences
 from coda_cli.explain.leaders import LATE_S, leaders_away
 from coda_cli.explain.name_completion import complete_job, complete_namespace
 from coda_cli.explain.queue_command import read_queue, waited
-from coda_cli.explain.sharing import jobs_that_share, sharing_sentences
+from coda_cli.explain.sharing import (
+    CROWDED_OUT,
+    crowding_sentences,
+    is_on_seats,
+    jobs_that_share,
+    part_of_crowding,
+    sharing_sentences,
+)
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
@@ -130,11 +137,19 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
             return await _with_attempts(client, namespace, plain, waits) if is_training else waits
     if is_training:
         job = await _training_job(client, namespace, plain)
-        neighbours = tuple(sharing_sentences(job, await jobs_that_share(client, job)))
+        neighbours = await _of_neighbours(client, lists, job)
         return _of_a_started(job, neighbours, await _of_attempts(client, job))
     if "pods" in lists.refused:
         raise lists.refused["pods"]
     raise InvalidInput(f"nothing of {wanted} waits for the planner")
+
+
+async def _of_neighbours(client: Client, lists: PermittedLists, job: Json) -> tuple[str, ...]:
+    told = tuple(sharing_sentences(job, await jobs_that_share(client, job)))
+    if not is_on_seats(job):
+        return told
+    events = await lists.core("events", part_of_crowding, {"fieldSelector": f"reason={CROWDED_OUT}"})
+    return (*told, *crowding_sentences(job, events, time.time()))
 
 
 def sentences_of(line: Waiting, position: int, of: int, now_s: float, away: str = "") -> Iterator[str]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Final
 
 from coda.model import FINISHED
-from coda.wording import counted, listed
+from coda.wording import counted, listed, moment_text
 from coda_kube.api.client import Client, Rejected
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.names import AGENT, API_VERSION, pod_name
+from coda_kube.objects.quantities import seconds_from_time
+
+CROWDED_OUT: Final = "CrowdedOut"
+SAID_WITHIN_S: Final = 1800.0 + 300.0
+"""How old an agent's word about a rank may be: it repeats it every half an hour."""
 
 _FINISHED = frozenset(phase.value for phase in FINISHED)
 
@@ -29,6 +35,11 @@ async def jobs_that_share(client: Client, job: Json) -> tuple[Json, ...]:
     return tuple(item for item in items if _nodes(item) and item["metadata"]["uid"] != job["metadata"]["uid"])
 
 
+def is_on_seats(job: Json) -> bool:
+    """True if the job has places on GPUs that it shares."""
+    return bool(_seats(job))
+
+
 def sharing_sentences(job: Json, others: Iterable[Json]) -> Iterator[str]:
     """Yield who shares GPUs with the job, and what it costs whom; nothing if nobody does."""
     seats = _seats(job)
@@ -42,6 +53,26 @@ def sharing_sentences(job: Json, others: Iterable[Json]) -> Iterator[str]:
             "kubelet chose. It goes first: they slow down for it where the agent steers them, and stop if it needs "
             "what they hold."
         )
+
+
+def part_of_crowding(event: Json) -> Json | None:
+    """Return what `crowding_sentences` reads of an event; None if it is no word of an agent about a lack of memory."""
+    if (event.get("reason"), event.get("reportingComponent")) != (CROWDED_OUT, AGENT):
+        return None
+    return {name: event[name] for name in ("message", "eventTime", "involvedObject") if name in event}
+
+
+def crowding_sentences(job: Json, events: Iterable[Json], now_s: float) -> Iterator[str]:
+    """Yield for each rank of a job on seats what its node's agent said last of a lack of memory, in the last half an
+    hour: it says so again as long as that lasts."""
+    attempt, name = int(job["status"].get("attempt") or 1), job["metadata"]["name"]
+    for rank in range(len(_nodes(job))):
+        pod = pod_name(name, attempt, rank)
+        about = [event for event in events if (event.get("involvedObject") or {}).get("name") == pod]
+        last = max(about, key=lambda event: str(event.get("eventTime")), default=None)
+        said_s = 0.0 if last is None else seconds_from_time(last.get("eventTime"))
+        if last is not None and now_s - said_s < SAID_WITHIN_S:
+            yield f"Rank {rank} {last.get('message')} (said by its node's agent at {moment_text(said_s)})."
 
 
 def _of_one_on_seats(job: Json, seats: set[tuple[str, int]], others: tuple[Json, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coda_agent.loop import SAY_AGAIN_S
+from coda_agent.loop import REMIND_S, SAY_AGAIN_S
 from coda_agent.report.profile_writer import NEWS_S
 from coda_agent.seats import Seats
 from coda_agent.sharing import SharedGpus
@@ -109,6 +109,19 @@ async def test_an_owner_that_says_again_and_again_that_it_waits_is_one_event_on_
     to_move |= {"GPU-x": (guest.uid,)}
     await rig.run(3)
     assert rig.told("CrowdedOut") == ["guest"] * 3
+
+
+async def test_who_stands_still_for_hours_is_told_so_again_and_again(
+    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server forgets an event after an hour: then nothing said so."""
+    rig = make_rig(sharing=True, sharing_socket=tmp_path / "run" / "agent.sock", device_plugins=tmp_path / "plugins")
+    _, guest = victim(rig.node), aggressor(rig.node, "guest", times_peak=0.1)
+    monkeypatch.setattr(SharedGpus, "to_move", property(lambda _shared: {"GPU-x": (guest.uid,)}))
+    await rig.run(int(REMIND_S))
+    assert rig.told("CrowdedOut") == ["guest"]
+    await rig.run(3)
+    assert rig.told("CrowdedOut") == ["guest"] * 2
 
 
 async def test_whatever_goes_wrong_with_seats_at_the_end_throttles_are_undone(

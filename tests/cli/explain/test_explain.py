@@ -19,7 +19,7 @@ from coda_cli.explain.waiting import PLACED, Waiting, queue_of
 from coda_cli.permitted import PermittedLists
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, GATE
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import micro_time_from_seconds, time_from_seconds
 from tests.extender.fake_api import FakeApi
 from tests.extender.objects import JOBS, PODS, job_json, placement, pod_json
 
@@ -369,3 +369,27 @@ async def test_says_who_shares_gpus_with_whom_and_what_it_costs() -> None:
         "Opportunistic jobs have seats on its nodes: default/beside, default/elsewhere and default/rides."
     )
     assert len((await explained(api, "default", "far")).sentences) == 1
+
+
+@pytest.mark.parametrize(
+    ("pod", "by", "ago_s", "is_said"),
+    [
+        pytest.param(
+            "rides-1-1", "coda-agent", 1700, True, id="it stands still: its agent repeats it each half an hour"
+        ),
+        pytest.param("rides-1-1", "coda-agent", 2200, False, id="it did once"),
+        pytest.param("rides-0-1", "coda-agent", 60, False, id="an earlier attempt did"),
+        pytest.param("rides-1-1", "somebody", 60, False, id="somebody else says so"),
+    ],
+)
+async def test_says_of_a_guest_that_it_stands_still(pod: str, by: str, ago_s: float, is_said: bool) -> None:
+    api, now_s = FakeApi(), time.time()
+    plan = placement("n1", "n1", plan="of-rides") | {"gpus": [0, 1]}
+    api.set(JOBS, training_job("rides", phase="Running", placement=plan, sharing={"class": "Opportunistic"}))
+    for number, (age_s, message) in enumerate([(ago_s + 9000, "stood"), (ago_s, "stands still: no room")]):
+        said = event("Pod", pod, "CrowdedOut", message)
+        said["metadata"]["name"] = f"e{number}"
+        api.set(EVENTS, said | {"reportingComponent": by, "eventTime": micro_time_from_seconds(now_s - age_s)})
+    told = (await explained(api, "default", "rides")).sentences
+    expected = "Rank 1 stands still: no room (said by its node's agent at "
+    assert [one.startswith(expected) for one in told if "agent" in one] == [True] * is_said
