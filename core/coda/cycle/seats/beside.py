@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from coda.cache.quotas import QuotaLedger
@@ -11,6 +12,7 @@ from coda.cycle.seats.board import board_from
 from coda.cycle.seats.moves import with_moves
 from coda.cycle.seats.seat_reasons import SHARING_OFF
 from coda.cycle.seats.seat_starts import SeatStarts
+from coda.cycle.seats.turns import in_turn, seats_by_tenant
 from coda.cycle.seats.yielding import Yielded, yielded
 from coda.model.decision import Decision, Refusal, Start, WaitCode, WaitReason
 from coda.model.job import Job, JobId, SharingWish
@@ -35,8 +37,9 @@ def with_sharers(
     """Return a decision about the others (`without_sharers`) with that about opportunistic jobs; the same object if
     there are none, and nobody waits who may become one.
 
-    Those stop that hold what the others need now. Then those that wait start on seats, by priority, time in the queue
-    and name, if GPUs are shared here. One of class Auto is tried on seats once it has waited long, after these. While
+    Those stop that hold what the others need now. Then those that wait start on seats, by priority, how few seats their
+    tenant has (`turns`), time in the queue and name, if GPUs are shared here. One of class Auto is tried on seats once
+    it has waited long, after these. While
     anybody stops or gives cores back, or a wish for cores is postponed, nobody starts on seats: who waits for that may
     need what is free beside it, too. Last, those stop that should move. `world`: with everything in flight; `passing`:
     the part of it, by node name, for which nobody stops. O(jobs log jobs), and O(GPUs with seats) for each that waits.
@@ -50,11 +53,10 @@ def with_sharers(
     starts: list[Start] = []
     refusals: list[Refusal] = []
     if config.shares_gpus:
-        seats = _seat_starts(result, world, config, now_s)
+        seats, had = _seat_starts(result, world, config, now_s), seats_by_tenant(sharers)
         others = result.decision
         is_yielding = bool(others.stops or others.returns or others.postponed)
-        for job in (*waiting, *waits_long):
-            found = seats.start(job)
+        for job, found in chain(_answers(waiting, seats, had), _answers(waits_long, seats, had)):
             if isinstance(found, Start) and not is_yielding:
                 starts.append(found)
             elif is_sharer(job):  # for another one, what is short of whole GPUs stays the reason
@@ -69,6 +71,17 @@ def with_sharers(
         wake_s=_earliest(decision.wake_s, due_s),
     )
     return with_moves(decided, world)
+
+
+def _answers(
+    waiting: Iterable[Job], seats: SeatStarts, had: dict[str, int]
+) -> Iterator[tuple[Job, Start | WaitReason]]:
+    """Yield what each gets. `had`: seats by tenant, which grow."""
+    for job in in_turn(waiting, had):
+        found = seats.start(job)
+        if isinstance(found, Start):
+            had[job.virtual_cluster] = had.get(job.virtual_cluster, 0) + job.replicas
+        yield job, found
 
 
 def _autos(decision: Decision, world: World, config: PolicyConfig, now_s: float) -> tuple[list[Job], float | None]:
