@@ -42,6 +42,7 @@ QUESTIONS: Final = (
     "finished_jobs",
     "classifying",
     "agent_cost",
+    "search_on_pipelines",
     "search_on_real_signals",
 )
 TAKES_MINUTES: Final = frozenset({"footprint", "agent_cost"})

@@ -66,9 +66,11 @@ class CoreSearch:
 
     start: int  # cores it began with
     gpus: int  # GPUs per rank; scales the strides
+    floor: int = 1  # fewest cores that it may try: a search that a job's utilisation began takes none away
     leg: Leg = Leg.START
     trying: int  # cores to measure now
     kept: int  # fewest cores so far that keep the GPUs as busy as any count
+    tight: bool = False  # it was throttled at `kept` when that was measured
     failed: int = 0  # most cores below `kept` known to be too few; 0: none
     moves: int = 0  # moves made on this leg
     refused: int | None = None  # fewest cores that were refused
@@ -83,7 +85,7 @@ class CoreSearch:
     curve: tuple[CurvePoint, ...] = ()  # what was measured, in order of cores
 
     def __post_init__(self) -> None:
-        if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
+        if min(self.start, self.gpus, self.floor, self.trying, self.kept, self.refused or 1) < 1:
             raise InvalidInput("a search needs at least one core and one GPU everywhere")
         if min(self.failed, self.moves, self.silent, self.restless, self.again) < 0 or self.failed >= self.kept:
             raise InvalidInput("a search counts from 0, and what failed lies below what is kept")
@@ -114,10 +116,10 @@ class SearchResult:
         return self.outcome is SearchOutcome.FOUND or self.outcome is SearchOutcome.LIMITED
 
 
-def begin_search(start_cores: int, gpus: int, limits: CoreLimits) -> CoreSearch:
+def begin_search(start_cores: int, gpus: int, limits: CoreLimits, *, floor: int = 1) -> CoreSearch:
     """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
     start = max(1, limits.least, min(start_cores, limits.most))
-    return CoreSearch(start=start, gpus=max(1, gpus), trying=start, kept=start)
+    return CoreSearch(start=start, gpus=max(1, gpus), floor=max(1, min(floor, start)), trying=start, kept=start)
 
 
 def next_search(
@@ -192,7 +194,7 @@ def _begun(
     difference is noise, and they count together."""
     known = next(iter(search.curve), None)
     if known is None:
-        first = replace(search, curve=curve_with((), search.start, reading))
+        first = replace(search, curve=curve_with((), search.start, reading), tight=reading.throttled)
         return _leave_start(first, limits, config) if reading.steady else replace(first, restless=1)
     apart = reading.level - known.level
     agrees = abs(apart) <= config.agreement * known.level
@@ -201,7 +203,8 @@ def _begun(
     )
     is_noise = moved.rose and moved.fell
     before = search.curve if agrees or is_noise else ()
-    moved = replace(moved, curve=curve_with(before, search.start, reading), restless=search.restless + 1)
+    curve = curve_with(before, search.start, reading)
+    moved = replace(moved, curve=curve, restless=search.restless + 1, tight=reading.throttled)
     believed = agrees or (is_noise and moved.restless >= 3) or moved.restless >= config.start_windows
     return _leave_start(moved, limits, config) if believed else moved
 
@@ -231,7 +234,8 @@ def _doubted(search: CoreSearch) -> CoreSearch:
 
 def _anew(search: CoreSearch) -> CoreSearch:
     cores = max(search.start, search.trying)
-    return CoreSearch(start=cores, gpus=search.gpus, trying=cores, kept=cores, again=search.again + 1)
+    floor = cores if search.floor == search.start else search.floor  # one that takes no cores away still takes none
+    return CoreSearch(start=cores, gpus=search.gpus, floor=floor, trying=cores, kept=cores, again=search.again + 1)
 
 
 def _judge(
@@ -253,7 +257,9 @@ def _judge(
     surely = point.level - doubt >= best.share * (1 - config.blur)
     passed = point.level > needed if search.leg is Leg.UP else point.level >= needed and surely and not throttled
     if search.leg is Leg.UP:
-        return _climbed(search, limits, config, improved=passed, faint=point.level > best.share)
+        relieved = search.tight and not throttled and point.level >= best.share * (1 - config.noise_margin)
+        climbed = replace(search, tight=throttled) if passed or relieved else search
+        return _climbed(climbed, limits, config, improved=passed or relieved, faint=point.level > best.share)
     if passed:
         held = replace(search, kept=search.trying, moves=search.moves + 1)
         return _down(held, limits, config) if search.leg is Leg.DOWN else _narrow(held, limits, config)

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from coda.allocator.window_samples import WindowResult
+from coda.allocator.window_samples import CpuWork, WindowResult
 from coda.errors import require
 
 THROTTLED_SHARE: Final = 0.1
 """The share of its CPU periods from which a rank counts as throttled. Our choice."""
+
+FULL_SHARE: Final = 0.95
+"""The share of its cores from which a rank that is throttled uses all of them. Our choice: what needs all of three or
+four cores keeps them, and a queue that empties shows: its loaders use all that they get."""
 
 MOST_CORES: Final = 1024
 """The most cores per rank that any object may name: as in the definitions."""
@@ -50,7 +54,7 @@ class RankReport:
 
 
 def result_of_job(
-    ranks: Sequence[WindowResult], gpus: int, most_cores: int, *, unknown: Sequence[int] = ()
+    ranks: Sequence[WindowResult], gpus: int, most_cores: int, *, cores: int = 0, unknown: Sequence[int] = ()
 ) -> WindowResult:
     """Return what the windows of the known ranks say of the job, which has `gpus` GPUs in all.
 
@@ -58,19 +62,22 @@ def result_of_job(
     the job's utilisation. With several GPUs core counts are compared by the CPU use of the rank that uses most, as a
     share of `most_cores`: ranks that make their steps together all fall by the same part, and of others the hungriest
     starves first, since all have the same cores. They are compared by utilisation where the CPU use of some rank is
-    unknown. `ranks` must not be empty. Ties: the first rank."""
+    unknown. One GPU's rank is throttled if it also uses all its `cores` (per rank; 0: unknown): its GPU may live on
+    what was loaded before. What pauses used is rank 0's. `ranks` must not be empty. Ties: the first rank."""
+    pause_core_s = ranks[0].pause_core_s
     if unknown:
-        return WindowResult(reading=None, unknown=tuple(unknown))
+        return WindowResult(reading=None, unknown=tuple(unknown), pause_core_s=pause_core_s)
     silent = next((rank for rank in ranks if rank.reading is None), None)
     if silent is not None:
-        return silent
+        return replace(silent, pause_core_s=pause_core_s)
     readings = [rank.reading for rank in ranks if rank.reading is not None]
     least = min(readings, key=lambda reading: reading.share)
     known = [rank.held_up for rank in ranks if rank.held_up is not None]
     held_up = any(known) if len(known) == len(ranks) or any(known) else None
     works = [rank.work for rank in ranks if rank.work is not None and rank.work.cores > 0]
     if gpus <= 1 or len(works) < len(ranks):
-        return WindowResult(reading=least, held_up=held_up)
+        throttled = gpus <= 1 and any(_uses_all(work, cores) for work in works)
+        return WindowResult(reading=replace(least, throttled=throttled), held_up=held_up, pause_core_s=pause_core_s)
     work = max(works, key=lambda one: one.cores)
     reading = replace(
         least,
@@ -79,4 +86,8 @@ def result_of_job(
         steady=work.steady,
         throttled=any(one.throttled_share > THROTTLED_SHARE for one in works),
     )
-    return WindowResult(reading=reading, held_up=held_up, work=work)
+    return WindowResult(reading=reading, held_up=held_up, work=work, pause_core_s=pause_core_s)
+
+
+def _uses_all(work: CpuWork, cores: int) -> bool:
+    return cores > 0 and work.cores >= FULL_SHARE * cores and work.throttled_share > THROTTLED_SHARE

@@ -8,10 +8,8 @@ restart between any two steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
 
 from coda.allocator.advice import advice, words_of
 from coda.allocator.config import CoreSearchConfig, TuningConfig
@@ -26,36 +24,16 @@ from coda.allocator.core_search import (
     refuse,
 )
 from coda.allocator.curve import WindowReading, curve_with
+from coda.allocator.pauses import CpuPauses, pause_core_s
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
 from coda.allocator.watch import Watch, WatchVerdict, watch_over, watched
-from coda.allocator.window_samples import WindowResult
+from coda.allocator.window_samples import WindowResult, silence_of
 from coda.model.decision import DenialCode
 from coda.model.job import TAKEN_BACK, Wish, WishAnswer
 from coda.wording import counted
 
 NEVER = frozenset({"Infeasible", STATIC_CPU_MANAGER, *(obstacle.value for obstacle in Obstacle)})
 """Reasons of a refused resize that are the same for every count."""
-
-TOO_FEW_SAMPLES: Final = "TooFewSamples"
-"""The reason while windows are repeated because the GPUs could not be sampled often enough."""
-
-PAUSED: Final = "Paused"
-"""The reason while windows are repeated because the job evaluated or saved for most of them."""
-
-IDLE: Final = "Idle"
-"""The reason while windows are repeated because the GPUs were idle."""
-
-DISTURBED: Final = "Disturbed"
-"""The reason while windows are repeated because something else moved the utilisation of a rank."""
-
-OTHER_CORES: Final = "OtherCores"
-"""The reason while windows are repeated because a rank had other cores than its status says."""
-
-RANKS_UNKNOWN: Final = "RanksUnknown"
-"""The reason while windows are repeated because agents on other nodes did not tell of their ranks."""
-
-NAMED_RANKS: Final = 5
-"""The most ranks that a message names. Our choice."""
 
 SILENCES = frozenset({NO_ANSWER, DenialCode.EXPIRED.value})
 """Reasons that say nothing about cores: the part that should have answered was away."""
@@ -71,6 +49,10 @@ class TuningPhase(Enum):
     STOPPED = "Stopped"  # nothing can be measured
 
 
+_COUNTS_PAUSES = frozenset({TuningPhase.MEASURING, TuningPhase.TUNED, TuningPhase.STOPPED})
+"""The phases in which windows are measured, and in which cores may be wished for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """The tuning of one attempt, as the job's status has it."""
@@ -80,6 +62,7 @@ class Tuning:
     found: CoreSearch | SearchResult | None = None  # the search, or its result
     wish: Wish | None = None  # the last one
     watch: Watch | None = None  # over the last answer
+    pauses: CpuPauses | None = None  # what fewer cores cost its pauses
     reason: str = ""
     message: str = ""
 
@@ -112,14 +95,21 @@ def next_tuning(
 ) -> Tuning:
     """Return the next tuning; the same one if nothing follows from what is known.
 
-    Without a tuning of this attempt, a search begins at the cores that the job has. Wishes are numbered from the last
-    one on. A wish without an answer by its deadline is made once more, then counts as refused; a found count is wished
-    for repeatedly. O(counts measured). Source: the allocator of CODA (ICDCS 2020); grants and deadlines are ours."""
+    Without a tuning of this attempt, a search begins at the cores that the job has. One that fell silent begins again
+    no lower. Pauses that fewer cores make too long end a search or an answer (`pauses`). Wishes are numbered from the
+    last one on. A wish without an answer by its deadline is made once more, then counts as refused; a found count is
+    wished for repeatedly. O(counts measured). Source: the allocator of CODA (ICDCS 2020); the rest is ours."""
     if tuning is None or tuning.attempt != job.attempt:
         search = begin_search(job.cores, job.gpus, _limits(job))
-        wish = _last_answered(job)
-        fresh = Tuning(attempt=job.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish)
+        wish, pauses = _last_answered(job), CpuPauses(cores=job.cores, since_s=now_s)
+        fresh = Tuning(attempt=job.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish, pauses=pauses)
         return fresh if search.trying == job.cores else _after(fresh, search, job, config, now_s)
+    core_s = 0.0 if measured is None else _pause_core_s(tuning, job, measured, config)
+    if core_s > 0 and tuning.phase in _COUNTS_PAUSES:
+        paused = _paused(tuning, job, core_s, config, now_s)
+        if paused.phase is TuningPhase.WISHING:
+            return paused
+        tuning = paused
     if tuning.phase is TuningPhase.MEASURING and isinstance(tuning.found, CoreSearch):
         return _measured(tuning, tuning.found, job, measured, config, now_s)
     if tuning.phase is TuningPhase.WISHING and tuning.wish is not None and tuning.found is not None:
@@ -159,10 +149,43 @@ def _last_answered(job: TuningInput) -> Wish | None:
     return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
 
 
-def _limits(job: TuningInput) -> CoreLimits:
+def _limits(job: TuningInput, least: int = 1) -> CoreLimits:
     """At least a core per GPU: each has a process that must run."""
     most = max(job.cores, job.most_cores)
-    return CoreLimits(least=min(job.gpus, most), most=most)
+    return CoreLimits(least=min(max(job.gpus, least), most), most=most)
+
+
+def _limits_of(tuning: Tuning, search: CoreSearch, job: TuningInput, now_s: float) -> CoreLimits:
+    """The limits of a search that is under way."""
+    by_pauses = 1 if tuning.pauses is None else tuning.pauses.least_cores(now_s)
+    return _limits(job, min(search.kept, max(search.floor, by_pauses)))
+
+
+def _pause_core_s(tuning: Tuning, job: TuningInput, measured: WindowResult, config: TuningConfig) -> float:
+    known = 0.0  # utilisation is known only at the answer: another count may have less of it
+    if tuning.phase is TuningPhase.TUNED and tuning.found is not None:
+        known = max((point.share for point in tuning.found.curve), default=0.0)
+    return pause_core_s(measured, known, job.cores, config.tuning)
+
+
+def _paused(tuning: Tuning, job: TuningInput, core_s: float, config: TuningConfig, now_s: float) -> Tuning:
+    """Count what its cores held up in a pause; if it has too few for its pauses, wish for as many as they need."""
+    pauses = tuning.pauses or CpuPauses(cores=_began_with(tuning, job), since_s=now_s)
+    pauses = pauses.with_more(core_s, job.cores)
+    told = tuning if pauses == tuning.pauses else replace(tuning, pauses=pauses)
+    least = _limits(job, pauses.least_cores(now_s)).least
+    asked_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
+    if job.cores >= least or now_s < max(asked_s, _back_from_s(job, config)):
+        return told
+    search = begin_search(least, job.gpus, _limits(job), floor=least)
+    return _wishing(told, search, search.trying, job, config, now_s)
+
+
+def _began_with(tuning: Tuning, job: TuningInput) -> int:
+    """Return the cores that the attempt's tuning began with, as far as it is known."""
+    if tuning.pauses is not None:
+        return max(job.cores, tuning.pauses.cores)
+    return max(job.cores, 1 if tuning.found is None else tuning.found.start)
 
 
 def _measured(
@@ -179,10 +202,10 @@ def _measured(
         return _wishing(tuning, search, search.trying, job, config, now_s)
     if measured is None:
         return tuning
-    silence = _silence(measured, config.tuning)
+    silence = silence_of(measured, config.tuning)
     if silence is None and (job.never or tuning.reason in NEVER):
         return _advising(tuning, search, job, measured, config.tuning)
-    step = next_search(search, measured.reading, _limits(job), config.tuning)
+    step = next_search(search, measured.reading, _limits_of(tuning, search, job, now_s), config.tuning)
     after = _after(tuning, step, job, config, now_s)
     if silence is None:
         return after
@@ -190,31 +213,6 @@ def _measured(
     if isinstance(step, CoreSearch):
         return replace(after, reason=reason, message=f"{what} in the last window: it is measured again")
     return replace(after, message=f"{what} in {counted(search.silent + 1, 'window')} one after the other")
-
-
-def _silence(measured: WindowResult, config: CoreSearchConfig) -> tuple[str, str] | None:
-    """Why a window says nothing: one word and a clause; None if it says something."""
-    if measured.unknown:
-        return RANKS_UNKNOWN, f"{_ranks_text(measured.unknown)} did not report"
-    if measured.other_cores:
-        return OTHER_CORES, "a rank had other cores by its node's kernel (cpu.max) than by its status"
-    if measured.disturbed:
-        return DISTURBED, "contention or a neighbour moved its utilisation"
-    if measured.paused:
-        return PAUSED, "it paused for more than half of the time"
-    if measured.reading is None:
-        return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
-    if measured.reading.share < config.idle_share:
-        return IDLE, "its GPUs were idle"
-    return None
-
-
-def _ranks_text(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"the agent of rank {ranks[0]}"
-    named = ", ".join(str(rank) for rank in ranks[:NAMED_RANKS])
-    more = f" and {len(ranks) - NAMED_RANKS} more" if len(ranks) > NAMED_RANKS else ""
-    return f"the agents of ranks {named}{more}"
 
 
 def _after(
@@ -260,8 +258,13 @@ def _watched(
     after, verdict = watched(watch, reading, now_s, config.watch, config.tuning)
     if verdict is WatchVerdict.STANDS:
         return replace(tuning, watch=after)
+    if verdict is WatchVerdict.TRY_AGAIN:
+        return _again(replace(tuning, watch=after), answer.cores, job, reading, config, now_s)
+    if after.confirmed and measured is not None and measured.held_up is False:  # more cores would not help
+        return replace(tuning, watch=replace(watch, level=reading.level, since_s=now_s, away=0))
     cores = answer.cores if after.confirmed else max(answer.cores, answer.start)
-    return _again(replace(tuning, watch=after), cores, job, reading, config, now_s)
+    floor = answer.cores if after.confirmed else 1
+    return _again(replace(tuning, watch=after), cores, job, reading, config, now_s, floor=floor)
 
 
 def _heard_again(
@@ -273,18 +276,26 @@ def _heard_again(
         return tuning
     if reading.share < config.tuning.idle_share:
         return tuning
-    return _again(tuning, job.cores, job, reading, config, now_s)
+    return _again(tuning, _began_with(tuning, job), job, reading, config, now_s)
 
 
 def _again(
-    tuning: Tuning, cores: int, job: TuningInput, reading: WindowReading, config: TuningConfig, now_s: float
+    tuning: Tuning,
+    cores: int,
+    job: TuningInput,
+    reading: WindowReading,
+    config: TuningConfig,
+    now_s: float,
+    *,
+    floor: int = 1,
 ) -> Tuning:
     """Begin another search at `cores`; if the job has them, with the reading of the window that has just ended."""
-    search = begin_search(cores, job.gpus, _limits(job))
+    search = begin_search(cores, job.gpus, _limits(job), floor=floor)
     again = replace(tuning, phase=TuningPhase.MEASURING, found=search, reason="", message="")
     if search.trying != job.cores:
         return _wishing(again, search, search.trying, job, config, now_s)
-    return _after(again, next_search(search, reading, _limits(job), config.tuning), job, config, now_s)
+    limits = _limits_of(again, search, job, now_s)
+    return _after(again, next_search(search, reading, limits, config.tuning), job, config, now_s)
 
 
 def _wishing(
@@ -333,9 +344,9 @@ def _refused(tuning: Tuning, job: TuningInput, reason: str, why: str, config: Tu
         if reason in SILENCES and tuning.reason not in SILENCES:
             again = _wishing(tuning, found, found.trying, job, config, now_s)
             return replace(again, reason=reason, message=f"asked again: {why}")
-        step = refuse(found, _limits(job), config.tuning)
+        step = refuse(found, _limits_of(tuning, found, job, now_s), config.tuning)
         if found.leg is Leg.START and found.trying != job.cores:  # it begins with what it has
-            step = replace(begin_search(job.cores, job.gpus, _limits(job)), again=found.again)
+            step = replace(begin_search(job.cores, job.gpus, _limits(job), floor=found.floor), again=found.again)
         return _after(tuning, step, job, config, now_s)
     assert found is not None
     message = f"{counted(found.cores, 'core')} per rank would do, but it keeps {job.cores}: {why}"

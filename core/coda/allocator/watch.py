@@ -37,6 +37,7 @@ class Watch:
     confirmed: bool = False  # a window after the search agreed with it
     away: int = 0  # windows in a row off the level
     tries: int = 0  # searches tried again that found the same
+    free: bool = False  # a window since the answer was not throttled: it is not always
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.patience < 1 or min(self.away, self.tries) < 0:
@@ -49,7 +50,7 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
     """Return the watch over a new answer; `before`: over the answer that the search began again from.
 
     A search that found about the same again (a tenth, or one core) keeps the patience of the answer before, which
-    grew."""
+    grew. Tries go on being counted, whatever was found: phases in turn would take cores each hour."""
     level = next((point.level for point in answer.curve if point.cores == answer.cores), 0.0)
     same = before is not None and abs(before.cores - answer.cores) <= max(1, answer.cores // 10)
     return Watch(
@@ -58,7 +59,7 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
         noise=noise_of(answer.curve),
         since_s=now_s,
         patience=before.patience if before is not None and same else config.leave_windows,
-        tries=before.tries if before is not None and same else 0,
+        tries=0 if before is None else before.tries,
     )
 
 
@@ -69,17 +70,34 @@ def watched(
     apart = abs(reading.level - watch.level) / watch.level if watch.level else 0.0
     margin = config.leave_margin if watch.confirmed else search.agreement
     allowed = max(margin, config.leave_errors * watch.noise)
+    if reading.throttled and watch.free:
+        return _full(watch, config)
+    watch = watch if watch.free or reading.throttled else replace(watch, free=True)
     if apart > allowed or _is_quiet_now(watch, reading, config, search):
-        away = replace(watch, away=watch.away + 1)
-        hasty = not watch.confirmed and watch.patience <= config.leave_windows
-        if away.away < (config.first_windows if hasty else watch.patience):
-            return away, WatchVerdict.STANDS
-        return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), WatchVerdict.LEFT
-    level = (watch.level + reading.level) / 2 if apart > allowed / 2 or not watch.confirmed else watch.level
+        return _strayed(watch, config)
+    follows = apart > allowed / 2 and not (reading.throttled and reading.level < watch.level)
+    level = (watch.level + reading.level) / 2 if follows or not watch.confirmed else watch.level
     stands = replace(watch, level=level, confirmed=True, away=0)
     if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
         return replace(stands, tries=min(watch.tries + 1, 16)), WatchVerdict.TRY_AGAIN
     return stands, WatchVerdict.STANDS
+
+
+def _full(watch: Watch, config: WatchConfig) -> tuple[Watch, WatchVerdict]:
+    """Return the watch after one more window in a row in which all cores are used that were not before."""
+    away = replace(watch, away=watch.away + 1, confirmed=True)
+    if away.away < config.leave_windows:
+        return away, WatchVerdict.STANDS
+    return replace(away, away=0), WatchVerdict.LEFT
+
+
+def _strayed(watch: Watch, config: WatchConfig) -> tuple[Watch, WatchVerdict]:
+    """Return the watch after one more window in a row off its level."""
+    away = replace(watch, away=watch.away + 1)
+    hasty = not watch.confirmed and watch.patience <= config.leave_windows
+    if away.away < (config.first_windows if hasty else watch.patience):
+        return away, WatchVerdict.STANDS
+    return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), WatchVerdict.LEFT
 
 
 def _is_quiet_now(watch: Watch, reading: WindowReading, config: WatchConfig, search: CoreSearchConfig) -> bool:

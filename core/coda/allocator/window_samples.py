@@ -25,6 +25,27 @@ class Look(NamedTuple):
     throttled_share: float = 0.0  # of its CPU periods, 0..1
 
 
+TOO_FEW_SAMPLES: Final = "TooFewSamples"
+"""The reason while windows are repeated because the GPUs could not be sampled often enough."""
+
+PAUSED: Final = "Paused"
+"""The reason while windows are repeated because the job evaluated or saved for most of them."""
+
+IDLE: Final = "Idle"
+"""The reason while windows are repeated because the GPUs were idle."""
+
+DISTURBED: Final = "Disturbed"
+"""The reason while windows are repeated because something else moved the utilisation of a rank."""
+
+OTHER_CORES: Final = "OtherCores"
+"""The reason while windows are repeated because a rank had other cores than its status says."""
+
+RANKS_UNKNOWN: Final = "RanksUnknown"
+"""The reason while windows are repeated because agents on other nodes did not tell of their ranks."""
+
+NAMED_RANKS: Final = 5
+"""The most ranks that a message names. Our choice."""
+
 _BATCHES: Final = (1, 5)
 """Samples per batch whose means are looked at for correlation: the nearest neighbours, and what noise hides of them."""
 
@@ -52,7 +73,8 @@ class WindowResult:
     `paused`: it paused. `disturbed`: something other than its cores moved its utilisation. `other_cores`: the kernel
     allowed it other cores than its status says. `unknown`: these ranks of the job have not reported. None of them: too
     few samples. `held_up`: its cores held it up in at least half of the
-    samples. Of `held_up` and `work`, None: CPU use is not known."""
+    samples. Of `held_up` and `work`, None: CPU use is not known. `pause_core_s`: core-seconds that it used in pauses,
+    or with idle GPUs, while its cores held it up: with more cores those would have been shorter."""
 
     reading: WindowReading | None
     paused: bool = False
@@ -61,6 +83,7 @@ class WindowResult:
     unknown: tuple[int, ...] = ()
     held_up: bool | None = None
     work: CpuWork | None = None
+    pause_core_s: float = 0.0
 
 
 def is_at_limit(used_cores: float, throttled_share: float, cores: int) -> bool:
@@ -80,12 +103,12 @@ def result_of_window(looks: Sequence[Look], config: CoreSearchConfig, *, changed
     counted = [index for index, look in enumerate(within) if look.at_s >= begins_s]
     if len(counted) < config.least_samples:
         return WindowResult(reading=None)
-    paused = _paused(within, config)
+    paused, pause_core_s = _paused(within, config)
     if paused is None:
-        return WindowResult(reading=None, paused=True)
+        return WindowResult(reading=None, paused=True, pause_core_s=pause_core_s)
     at_work = [within[index] for index in counted if index not in paused]
     if len(at_work) < max(config.least_samples, len(counted) // 2):
-        return WindowResult(reading=None, paused=True)
+        return WindowResult(reading=None, paused=True, pause_core_s=pause_core_s)
     shares = [look.share for look in at_work]
     mean = sum(shares) / len(shares)
     reading = WindowReading(
@@ -93,7 +116,32 @@ def result_of_window(looks: Sequence[Look], config: CoreSearchConfig, *, changed
     )
     known = [look.full for look in at_work if look.full is not None]
     held_up = sum(known) >= len(known) / 2 if len(known) >= config.least_samples else None
-    return WindowResult(reading=reading, held_up=held_up, work=_work_of(at_work))
+    return WindowResult(reading=reading, held_up=held_up, work=_work_of(at_work), pause_core_s=pause_core_s)
+
+
+def silence_of(measured: WindowResult, config: CoreSearchConfig) -> tuple[str, str] | None:
+    """Return why a window says nothing: one word and a clause; None if it says something."""
+    if measured.unknown:
+        return RANKS_UNKNOWN, f"{_ranks_text(measured.unknown)} did not report"
+    if measured.other_cores:
+        return OTHER_CORES, "a rank had other cores by its node's kernel (cpu.max) than by its status"
+    if measured.disturbed:
+        return DISTURBED, "contention or a neighbour moved its utilisation"
+    if measured.paused:
+        return PAUSED, "it paused for more than half of the time"
+    if measured.reading is None:
+        return TOO_FEW_SAMPLES, f"its GPUs could be looked at fewer than {config.least_samples} times"
+    if measured.reading.share < config.idle_share:
+        return IDLE, "its GPUs were idle"
+    return None
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"the agent of rank {ranks[0]}"
+    named = ", ".join(str(rank) for rank in ranks[:NAMED_RANKS])
+    more = f" and {len(ranks) - NAMED_RANKS} more" if len(ranks) > NAMED_RANKS else ""
+    return f"the agents of ranks {named}{more}"
 
 
 def _work_of(looks: Sequence[Look]) -> CpuWork | None:
@@ -107,13 +155,29 @@ def _work_of(looks: Sequence[Look]) -> CpuWork | None:
     )
 
 
-def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int] | None:
-    """Return the indices of samples within pauses, and of their neighbours, which may be mixtures; None: unknown.
+def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> tuple[frozenset[int] | None, float]:
+    """Return the indices of samples within pauses, and of their neighbours, which may be mixtures; None: unknown. And
+    the core-seconds that its cores held up in them.
 
     A pause is a long run far below the window's high samples. One in which the rank uses all its cores may be a wait
     for them: nobody knows. Several runs count as training, unless it surely leaves cores unused in all of them: they
     may be the rhythm of its loading."""
-    least = sorted(look.share for look in looks)[len(looks) * 9 // 10] * config.pause_level
+    high = sorted(look.share for look in looks)[len(looks) * 9 // 10]
+    if high < config.idle_share:
+        return frozenset(), _held_up_core_s(looks, range(len(looks)))
+    long = _low_runs(looks, high * config.pause_level, config.pause_s)
+    within = [looks[at].full for first, last in long for at in range(first, last + 1)]
+    waits = sum(full is True for full in within) > len(within) / 2
+    if len(long) > config.pauses and (waits or None in within):
+        return frozenset(), 0.0
+    core_s = sum(_held_up_core_s(looks, range(first, last + 1)) for first, last in long)
+    if waits:
+        return None, core_s
+    return frozenset(index for first, last in long for index in range(first - 1, last + 2)), core_s
+
+
+def _low_runs(looks: Sequence[Look], least: float, lasting_s: float) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of samples below `least` that lasts so long."""
     runs: list[tuple[int, int]] = []
     begin = -1
     for index, look in enumerate(looks):
@@ -124,14 +188,17 @@ def _paused(looks: Sequence[Look], config: CoreSearchConfig) -> frozenset[int] |
             runs.append((index, index))
         else:
             runs[-1] = (begin, index)
-    long = [(first, last) for first, last in runs if looks[last].at_s - looks[first].at_s >= config.pause_s]
-    within = [looks[at].full for first, last in long for at in range(first, last + 1)]
-    waits = sum(full is True for full in within) > len(within) / 2
-    if len(long) > config.pauses and (waits or None in within):
-        return frozenset()
-    if waits:
-        return None
-    return frozenset(index for first, last in long for index in range(first - 1, last + 2))
+    return [(first, last) for first, last in runs if looks[last].at_s - looks[first].at_s >= lasting_s]
+
+
+def _held_up_core_s(looks: Sequence[Look], indices: range) -> float:
+    """Return the core-seconds used in the looks that its cores held up; one covers the time since the look before."""
+    core_s = 0.0
+    for index in indices:
+        look = looks[index]
+        if look.full and look.cpu_cores is not None:
+            core_s += look.cpu_cores * (look.at_s - (looks[index - 1].at_s if index else 0.0))
+    return core_s
 
 
 def _is_steady(shares: Sequence[float], mean: float) -> bool:

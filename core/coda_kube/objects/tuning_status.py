@@ -11,6 +11,7 @@ from typing import Any
 
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
+from coda.allocator.pauses import CpuPauses
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.watch import Watch
 from coda.errors import InvalidInput
@@ -34,6 +35,8 @@ def tuning_json(tuning: Tuning) -> Json:
         status["wish"] = _wish_json(tuning.wish)
     if tuning.watch is not None:
         status["watch"] = _watch_json(tuning.watch)
+    if tuning.pauses is not None:
+        status["pauses"] = _pauses_json(tuning.pauses)
     if isinstance(tuning.found, SearchResult):
         status["answer"] = {"coresPerReplica": tuning.found.cores, "outcome": tuning.found.outcome.value}
         status["answer"] |= {"start": tuning.found.start} if tuning.found.start else {}
@@ -58,6 +61,7 @@ def tuning_from_json(status: Item) -> Tuning | None:
             found=_found(tuning),
             wish=_wish(tuning),
             watch=_watch(tuning),
+            pauses=_pauses(tuning),
             reason=tuning.get("reason") or "",
             message=tuning.get("message") or "",
         )
@@ -183,6 +187,22 @@ def _watch(tuning: Item) -> Watch | None:
     plain = dict(watch)
     plain["cores"], plain["sinceS"] = plain.pop("coresPerReplica"), seconds_from_time(plain.pop("since"))
     return value_from_plain(Watch, plain)
+
+
+def _pauses_json(pauses: CpuPauses) -> Json:
+    begun = {"coresPerReplica": pauses.cores, "since": time_from_seconds(pauses.since_s)}
+    return begun | ({"coreSeconds": pauses.core_s} if pauses.core_s else {})
+
+
+def _pauses(tuning: Item) -> CpuPauses | None:
+    pauses = tuning.get("pauses")
+    if pauses is None:
+        return None
+    return CpuPauses(
+        cores=_count(pauses, "coresPerReplica"),
+        since_s=seconds_from_time(pauses["since"]),
+        core_s=float(pauses.get("coreSeconds") or 0.0),
+    )
 
 
 def _step_json(point: CurvePoint) -> Json:

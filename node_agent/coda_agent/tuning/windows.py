@@ -11,8 +11,7 @@ from typing import Final
 
 from coda.allocator import Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.ranks import result_of_job
-from coda.allocator.tuning import TOO_FEW_SAMPLES
-from coda.allocator.window_samples import WindowResult
+from coda.allocator.window_samples import TOO_FEW_SAMPLES, WindowResult
 from coda_agent.cluster import TunedJob
 from coda_agent.tuning.gang import Gang
 from coda_agent.tuning.observation import RankWindow, TuningObservation
@@ -93,7 +92,8 @@ class Windows:
         others, unknown = self._gang.results(job)
         if unknown and over_s < LATE_S:
             return None
-        return result_of_job([known.own, *others], at.gpus * at.ranks, self._whole_by_job[job.uid], unknown=unknown)
+        whole, ranks = self._whole_by_job[job.uid], [known.own, *others]
+        return result_of_job(ranks, at.gpus * at.ranks, whole, cores=at.cores, unknown=unknown)
 
     def _begin(self, job: TunedJob, seen: TuningObservation) -> None:
         """Begin a window: at once if the last one had the same conditions, else after they have settled."""
@@ -113,4 +113,4 @@ def _conditions(job: TunedJob, seen: TuningObservation) -> tuple[int, int, str]:
 
 def _measured_for(job: TunedJob) -> object:
     """What a window's result changes: a window of before says nothing more."""
-    return job.tuning and (job.tuning.found, job.tuning.watch)
+    return job.tuning and (job.tuning.found, job.tuning.watch, job.tuning.pauses)

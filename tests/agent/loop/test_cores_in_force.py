@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda.allocator import TuningPhase
-from coda.allocator.tuning import OTHER_CORES
+from coda.allocator.window_samples import OTHER_CORES
 from coda_lab.emulators.cgroups.kubelet import Quality
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved

@@ -8,8 +8,7 @@ import pytest
 
 from coda.allocator import SearchOutcome, TuningPhase
 from coda.allocator.ranks import RankReport
-from coda.allocator.tuning import DISTURBED, RANKS_UNKNOWN
-from coda.allocator.window_samples import WindowResult
+from coda.allocator.window_samples import DISTURBED, RANKS_UNKNOWN, WindowResult
 from coda_agent.cluster import Peers, ranks_json
 from coda_agent.tuning.gang import Gang
 from coda_kube.objects.json_types import Json

@@ -37,7 +37,8 @@ class Agent:
         for _ in range(seconds):
             cores = self.job.tuning_input.cores
             share = self.share(cores, self.now_s)
-            seen = TuningObservation(at_s=self.now_s, wall_s=self.now_s, container="c", share=share, cpu_cores=0.0)
+            used = cores if share < self.share(16, self.now_s) else 0.0  # with too few it uses them all
+            seen = TuningObservation(at_s=self.now_s, wall_s=self.now_s, container="c", share=share, cpu_cores=used)
             tuning = self.windows.step(self.job, seen)
             self.now_s += 1
             if tuning is None or tuning == self.job.tuning:

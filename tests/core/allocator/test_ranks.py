@@ -50,6 +50,30 @@ def test_the_hungriest_rank_decides(ranks: list[WindowResult], gpus: int, expect
 
 
 @pytest.mark.parametrize(
+    ("used", "throttled", "cores", "expected"),
+    [
+        pytest.param(3.9, 0.5, 4, True, id="it uses all of them: it may live on its queue"),
+        pytest.param(3.7, 0.5, 4, False, id="it bursts"),
+        pytest.param(3.9, 0.05, 4, False, id="it is denied nothing"),
+        pytest.param(3.9, 0.5, 0, False, id="nobody says how many it has"),
+        pytest.param(None, 0.0, 4, False, id="its CPU use is unknown"),
+    ],
+)
+def test_the_rank_of_one_gpu_is_throttled_if_it_uses_all_its_cores(
+    used: float | None, throttled: float, cores: int, expected: bool
+) -> None:
+    found = result_of_job([rank(0.9, used, throttled=throttled)], 1, 40, cores=cores)
+    assert level(found) == (0.9, 0.9, expected)
+
+
+@pytest.mark.parametrize("unknown", [(), (1,)])
+def test_what_rank_0_used_in_pauses_is_told_whatever_the_others_say(unknown: tuple[int, ...]) -> None:
+    first = replace(rank(0.9, 4), pause_core_s=60.0)
+    silent = WindowResult(reading=None, paused=True, pause_core_s=5.0)
+    assert result_of_job([first, silent], 2, 40, unknown=unknown).pause_core_s == 60.0
+
+
+@pytest.mark.parametrize(
     ("held_up", "expected"),
     [((True, False), True), ((False, False), False), ((None, True), True), ((None, False), None), ((None, None), None)],
 )

@@ -1,0 +1,88 @@
+"""When an answer is left, and for what: cores that hold a job up bring it more of them, nothing takes more away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
+from coda.allocator.core_search import CoreLimits, Leg, begin_search, next_search
+from coda.allocator.curve import CurvePoint, WindowReading
+from coda.allocator.tuning import TuningInput
+from coda.allocator.watch import Watch, watch_over
+from coda.allocator.window_samples import WindowResult
+
+CONFIG = TuningConfig()
+HERE = TuningInput(attempt=1, cores=4, gpus=1, most_cores=16)
+FREE, FULL = False, True
+
+
+def answered(level: float = 0.9, cores: int = 4, start: int = 6) -> Tuning:
+    curve = (CurvePoint(cores=cores, share=level, variance=1e-6),)
+    found = SearchResult(cores=cores, outcome=SearchOutcome.FOUND, curve=curve, start=start)
+    watch = watch_over(found, None, 0.0, CONFIG.watch)
+    return Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, watch=watch)
+
+
+def after(tuning: Tuning, *windows: tuple[float, bool], held_up: bool | None = None) -> Tuning:
+    for at, (share, throttled) in enumerate(windows):
+        reading = WindowReading(share=share, variance=1e-6, throttled=throttled)
+        window = WindowResult(reading=reading, held_up=throttled if held_up is None else held_up)
+        tuning = next_tuning(tuning, HERE, window, CONFIG, 90.0 * (at + 1))
+    return tuning
+
+
+def test_windows_in_which_its_cores_are_all_used_end_an_answer_that_left_it_some() -> None:
+    left = after(answered(), (0.9, FREE), (0.9, FULL), (0.9, FULL), (0.9, FULL))
+    assert isinstance(left.found, CoreSearch)
+    assert (left.found.leg, left.found.trying) == (Leg.UP, 5)
+
+
+def test_an_answer_that_used_all_its_cores_from_the_first_is_not_left_for_that() -> None:
+    assert after(answered(), *[(0.9, FULL)] * 12).phase is TuningPhase.TUNED
+
+
+def test_a_search_that_utilisation_began_takes_no_cores_away() -> None:
+    left = after(answered(), (0.9, FREE), *[(0.8, FREE)] * 3, held_up=True)
+    assert isinstance(left.found, CoreSearch)
+    assert (left.found.floor, left.found.leg, left.found.trying) == (4, Leg.UP, 5)
+
+
+def test_utilisation_that_moved_for_another_reason_than_cores_begins_no_search() -> None:
+    stays = after(answered(), (0.9, FREE), *[(0.6, FREE)] * 3, held_up=False)
+    assert stays.phase is TuningPhase.TUNED
+    assert stays.watch is not None
+    assert (stays.watch.level, stays.watch.since_s, stays.watch.away) == (0.6, 360.0, 0)
+
+
+def test_a_slow_fall_is_not_followed_while_its_cores_are_all_used() -> None:
+    falling = [0.9 * 0.99**window for window in range(9)]
+    assert after(answered(), *[(share, FULL) for share in falling]).phase is not TuningPhase.TUNED
+    assert after(answered(), *[(share, FREE) for share in falling]).phase is TuningPhase.TUNED
+
+
+def test_a_search_with_a_floor_tries_nothing_below_it() -> None:
+    limits = CoreLimits(least=3, most=16)
+    search = begin_search(6, 1, limits, floor=5)
+    first = next_search(search, WindowReading(share=0.9), CoreLimits(least=5, most=16), CONFIG.tuning)
+    assert isinstance(first, CoreSearch)
+    assert (first.trying, first.floor) == (5, 5)
+
+
+@pytest.mark.parametrize(("tight", "expected"), [(True, 5), (False, 4)])
+def test_one_core_more_that_ends_throttling_is_kept_though_nothing_is_gained(tight: bool, expected: int) -> None:
+    limits = CoreLimits(least=4, most=16)
+    step: CoreSearch | SearchResult = begin_search(4, 1, limits, floor=4)
+    while isinstance(step, CoreSearch):
+        reading = WindowReading(share=0.9, variance=1e-8, throttled=tight and step.trying == 4)
+        step = next_search(step, reading, limits, CONFIG.tuning)
+    assert step.cores == expected
+
+
+def test_answers_that_change_in_turn_are_tried_again_less_and_less_often() -> None:
+    before = replace(answered().watch or pytest.fail("no watch"), tries=3)
+    found = answered(cores=9).found
+    assert isinstance(found, SearchResult)
+    watch: Watch = watch_over(found, before, 0.0, CONFIG.watch)
+    assert (watch.cores, watch.tries) == (9, 3)
