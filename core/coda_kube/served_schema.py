@@ -75,15 +75,16 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.succeededRanks status.trial.attempt status.trial.message status.trial.outcome status.trial.seconds
         status.trial.since status.tuning.answer.coresPerReplica
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt
+        status.tuning.holds.floor status.tuning.holds.free status.tuning.holds.tight
         status.tuning.message status.tuning.pauses.coreSeconds status.tuning.pauses.coresPerReplica
         status.tuning.pauses.since status.tuning.phase status.tuning.reason status.tuning.search.again
         status.tuning.search.blurred status.tuning.search.capped status.tuning.search.failed
-        status.tuning.search.fell status.tuning.search.floor status.tuning.search.gpus status.tuning.search.kept
+        status.tuning.search.fell status.tuning.search.gpus status.tuning.search.kept
         status.tuning.search.leg status.tuning.search.moves status.tuning.search.odd
         status.tuning.search.refused status.tuning.search.restless status.tuning.search.rose
-        status.tuning.search.silent status.tuning.search.start status.tuning.search.tight status.tuning.search.trying
+        status.tuning.search.silent status.tuning.search.start status.tuning.search.trying
         status.tuning.steps status.tuning.watch.away status.tuning.watch.confirmed
-        status.tuning.watch.coresPerReplica status.tuning.watch.free status.tuning.watch.level status.tuning.watch.noise
+        status.tuning.watch.coresPerReplica status.tuning.watch.level status.tuning.watch.noise
         status.tuning.watch.patience status.tuning.watch.since status.tuning.watch.tries
         status.tuning.wish.coresPerReplica status.tuning.wish.deadline status.tuning.wish.sequence
         status.tuning.wish.time status.waitingSince

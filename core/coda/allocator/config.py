@@ -15,6 +15,11 @@ UNKNOWN_CATEGORY_CORES: Final = 4
 and speech."""
 
 
+FULL_SHARE: Final = 0.95
+"""The share of its cores from which a rank that is throttled uses all of them. Our choice: what needs all of three or
+four cores keeps them, and a queue that empties shows: its loaders use all that they get."""
+
+
 class Stride(Enum):
     """How far one move of the search goes."""
 
@@ -133,7 +138,8 @@ class WatchConfig:
     `leave_margin`: relative distance from its level at which a window leaves it, if that is beyond `leave_errors`
     standard errors. `leave_windows`: so many in a row end the answer; `first_windows`: as long as no window has
     confirmed it. `quiet`: part of `deafening`; windows with no larger error end an answer that was found in deafening
-    noise, as if they were off. `most_windows`: the most that are asked for after searches that found the same again.
+    noise, as if they were off. `most_windows`: the most that are asked for after searches that found the same again;
+    `most_full_windows`: the same of windows that use all cores, in which a job loses all the while.
     `try_again_s`: seconds after which the answer is searched again, for an optimum that fell: an hour, then twice as
     long after each search that found the same, at most `longest_try_s`."""
 
@@ -143,6 +149,7 @@ class WatchConfig:
     leave_windows: int = 3
     first_windows: int = 2
     most_windows: int = 24
+    most_full_windows: int = 12
     try_again_s: float = 3600.0
     longest_try_s: float = 8 * 3600.0
 

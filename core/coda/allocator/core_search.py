@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coda.allocator.config import CoreSearchConfig, Stride
+from coda.allocator.config import FULL_SHARE, CoreSearchConfig, Stride
 from coda.allocator.curve import (
     CurvePoint,
     WindowReading,
@@ -66,7 +66,7 @@ class CoreSearch:
 
     start: int  # cores it began with
     gpus: int  # GPUs per rank; scales the strides
-    floor: int = 1  # fewest cores that it may try: a search that a job's utilisation began takes none away
+    floor: int = 0  # fewest cores that it may try; 0: any. A search that utilisation began takes none away
     leg: Leg = Leg.START
     trying: int  # cores to measure now
     kept: int  # fewest cores so far that keep the GPUs as busy as any count
@@ -85,9 +85,12 @@ class CoreSearch:
     curve: tuple[CurvePoint, ...] = ()  # what was measured, in order of cores
 
     def __post_init__(self) -> None:
-        if min(self.start, self.gpus, self.floor, self.trying, self.kept, self.refused or 1) < 1:
+        if min(self.start, self.gpus, self.trying, self.kept, self.refused or 1) < 1:
             raise InvalidInput("a search needs at least one core and one GPU everywhere")
-        if min(self.failed, self.moves, self.silent, self.restless, self.again) < 0 or self.failed >= self.kept:
+        if (
+            min(self.floor, self.failed, self.moves, self.silent, self.restless, self.again) < 0
+            or self.failed >= self.kept
+        ):
             raise InvalidInput("a search counts from 0, and what failed lies below what is kept")
         counts = [point.cores for point in self.curve]
         if counts != sorted(set(counts)):
@@ -116,10 +119,10 @@ class SearchResult:
         return self.outcome is SearchOutcome.FOUND or self.outcome is SearchOutcome.LIMITED
 
 
-def begin_search(start_cores: int, gpus: int, limits: CoreLimits, *, floor: int = 1) -> CoreSearch:
+def begin_search(start_cores: int, gpus: int, limits: CoreLimits, *, floor: int = 0) -> CoreSearch:
     """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
     start = max(1, limits.least, min(start_cores, limits.most))
-    return CoreSearch(start=start, gpus=max(1, gpus), floor=max(1, min(floor, start)), trying=start, kept=start)
+    return CoreSearch(start=start, gpus=max(1, gpus), floor=min(floor, start), trying=start, kept=start)
 
 
 def next_search(
@@ -144,7 +147,7 @@ def next_search(
         return _doubted(heard)
     fresh = curve_without(search.curve, search.trying) if search.odd else search.curve
     curve = curve_with(fresh, search.trying, reading)
-    return _judge(replace(heard, odd=False, curve=curve), limits, config, throttled=reading.throttled)
+    return _judge(replace(heard, odd=False, curve=curve), limits, config, reading)
 
 
 def refuse(search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig) -> CoreSearch | SearchResult:
@@ -239,11 +242,12 @@ def _anew(search: CoreSearch) -> CoreSearch:
 
 
 def _judge(
-    search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig, *, throttled: bool = False
+    search: CoreSearch, limits: CoreLimits, config: CoreSearchConfig, reading: WindowReading | None = None
 ) -> CoreSearch | SearchResult:
     """Compare `trying` with the best other counts; measure again while the difference is within the noise.
 
-    On the way down a count does not hold if a rank of a job with several GPUs is `throttled` at it."""
+    `reading`: the last one at it. On the way down a count does not hold if a rank is throttled at it."""
+    throttled = reading is not None and reading.throttled
     if noise_of(search.curve) > config.deafening:
         return _deafened(search)
     point = next(point for point in search.curve if point.cores == search.trying)
@@ -257,7 +261,7 @@ def _judge(
     surely = point.level - doubt >= best.share * (1 - config.blur)
     passed = point.level > needed if search.leg is Leg.UP else point.level >= needed and surely and not throttled
     if search.leg is Leg.UP:
-        relieved = search.tight and not throttled and point.level >= best.share * (1 - config.noise_margin)
+        relieved = point.level >= best.share * (1 - config.noise_margin) and _is_relieved(search, reading)
         climbed = replace(search, tight=throttled) if passed or relieved else search
         return _climbed(climbed, limits, config, improved=passed or relieved, faint=point.level > best.share)
     if passed:
@@ -267,6 +271,13 @@ def _judge(
     if search.leg is Leg.DOWN and search.kept == search.start:
         return _up(replace(lost, moves=0), limits, config)
     return _narrow(lost, limits, config)
+
+
+def _is_relieved(search: CoreSearch, reading: WindowReading | None) -> bool:
+    """True if only `trying` ends the throttling: its CPU use is more than the kept count could give freely."""
+    if not search.tight or reading is None or reading.throttled:
+        return False
+    return reading.used_cores >= FULL_SHARE * search.kept
 
 
 def _climbed(

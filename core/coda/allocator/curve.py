@@ -22,6 +22,7 @@ class WindowReading:
     steady: bool = True  # its halves agree
     work: float = 0.0  # CPU use of the rank that uses most, of all cores it could have, 0..1; 0: not compared by
     throttled: bool = False  # some rank was denied CPU time in more than a tenth of its periods
+    used_cores: float = 0.0  # CPU use of the rank that uses most; 0: unknown
 
     @property
     def level(self) -> float:

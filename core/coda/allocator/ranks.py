@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from coda.allocator.config import FULL_SHARE
 from coda.allocator.window_samples import CpuWork, WindowResult
 from coda.errors import require
 
 THROTTLED_SHARE: Final = 0.1
 """The share of its CPU periods from which a rank counts as throttled. Our choice."""
-
-FULL_SHARE: Final = 0.95
-"""The share of its cores from which a rank that is throttled uses all of them. Our choice: what needs all of three or
-four cores keeps them, and a queue that empties shows: its loaders use all that they get."""
 
 MOST_CORES: Final = 1024
 """The most cores per rank that any object may name: as in the definitions."""
@@ -77,7 +74,9 @@ def result_of_job(
     works = [rank.work for rank in ranks if rank.work is not None and rank.work.cores > 0]
     if gpus <= 1 or len(works) < len(ranks):
         throttled = gpus <= 1 and any(_uses_all(work, cores) for work in works)
-        return WindowResult(reading=replace(least, throttled=throttled), held_up=held_up, pause_core_s=pause_core_s)
+        used_cores = max((work.cores for work in works), default=0.0)
+        reading = replace(least, throttled=throttled, used_cores=used_cores)
+        return WindowResult(reading=reading, held_up=held_up, pause_core_s=pause_core_s)
     work = max(works, key=lambda one: one.cores)
     reading = replace(
         least,
@@ -85,6 +84,7 @@ def result_of_job(
         variance=work.variance / most_cores**2,
         steady=work.steady,
         throttled=any(one.throttled_share > THROTTLED_SHARE for one in works),
+        used_cores=work.cores,
     )
     return WindowResult(reading=reading, held_up=held_up, work=work, pause_core_s=pause_core_s)
 

@@ -26,7 +26,7 @@ from coda.allocator.core_search import (
 from coda.allocator.curve import WindowReading, curve_with
 from coda.allocator.pauses import CpuPauses, pause_core_s
 from coda.allocator.resize import NO_ANSWER, STATIC_CPU_MANAGER, Obstacle, Resize, ResizeState
-from coda.allocator.watch import Watch, WatchVerdict, watch_over, watched
+from coda.allocator.watch import Watch, WatchVerdict, tried_after_s, watch_over, watched
 from coda.allocator.window_samples import WindowResult, silence_of
 from coda.model.decision import DenialCode
 from coda.model.job import TAKEN_BACK, Wish, WishAnswer
@@ -162,23 +162,32 @@ def _limits_of(tuning: Tuning, search: CoreSearch, job: TuningInput, now_s: floa
 
 
 def _pause_core_s(tuning: Tuning, job: TuningInput, measured: WindowResult, config: TuningConfig) -> float:
-    known = 0.0  # utilisation is known only at the answer: another count may have less of it
-    if tuning.phase is TuningPhase.TUNED and tuning.found is not None:
+    known = 0.0  # of the answer's cores alone: other counts may be too few
+    if tuning.phase is TuningPhase.TUNED and tuning.found is not None and tuning.best_cores == job.cores:
         known = max((point.share for point in tuning.found.curve), default=0.0)
     return pause_core_s(measured, known, job.cores, config.tuning)
 
 
 def _paused(tuning: Tuning, job: TuningInput, core_s: float, config: TuningConfig, now_s: float) -> Tuning:
-    """Count what its cores held up in a pause; if it has too few for its pauses, wish for as many as they need."""
+    """Count what its cores held up in a pause; if it has too few for its pauses, they are the answer, and wished for.
+
+    If nothing is measured yet, they are where the search begins."""
     pauses = tuning.pauses or CpuPauses(cores=_began_with(tuning, job), since_s=now_s)
     pauses = pauses.with_more(core_s, job.cores)
     told = tuning if pauses == tuning.pauses else replace(tuning, pauses=pauses)
     least = _limits(job, pauses.least_cores(now_s)).least
     asked_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
-    if job.cores >= least or now_s < max(asked_s, _back_from_s(job, config)):
+    found = tuning.found
+    if found is None or job.cores >= least or now_s < max(asked_s, _back_from_s(job, config)):
         return told
-    search = begin_search(least, job.gpus, _limits(job), floor=least)
-    return _wishing(told, search, search.trying, job, config, now_s)
+    if isinstance(found, SearchResult):
+        answer = replace(found, cores=max(least, found.cores))
+        return _wishing(told, answer, answer.cores, job, config, now_s)
+    if found.leg is Leg.START:
+        search = begin_search(least, job.gpus, _limits(job), floor=least)
+        return _wishing(told, search, search.trying, job, config, now_s)
+    answer = SearchResult(cores=least, outcome=SearchOutcome.FOUND, curve=found.curve, start=found.start)
+    return _wishing(told, answer, answer.cores, job, config, now_s)
 
 
 def _began_with(tuning: Tuning, job: TuningInput) -> int:
@@ -259,11 +268,15 @@ def _watched(
     if verdict is WatchVerdict.STANDS:
         return replace(tuning, watch=after)
     if verdict is WatchVerdict.TRY_AGAIN:
+        best = max((point.level for point in answer.curve), default=0.0)
+        is_slow = reading.level < best * (1 - config.watch.leave_margin)
+        if is_slow and now_s < watch.since_s + 2 * tried_after_s(watch, config.watch):  # in a slow phase few would do
+            return replace(tuning, watch=replace(after, tries=watch.tries))
         return _again(replace(tuning, watch=after), answer.cores, job, reading, config, now_s)
     if after.confirmed and measured is not None and measured.held_up is False:  # more cores would not help
-        return replace(tuning, watch=replace(watch, level=reading.level, since_s=now_s, away=0))
+        return replace(tuning, watch=replace(watch, level=reading.level, away=0))
     cores = answer.cores if after.confirmed else max(answer.cores, answer.start)
-    floor = answer.cores if after.confirmed else 1
+    floor = answer.cores if after.confirmed else 0
     return _again(replace(tuning, watch=after), cores, job, reading, config, now_s, floor=floor)
 
 
@@ -287,7 +300,7 @@ def _again(
     config: TuningConfig,
     now_s: float,
     *,
-    floor: int = 1,
+    floor: int = 0,
 ) -> Tuning:
     """Begin another search at `cores`; if the job has them, with the reading of the window that has just ended."""
     search = begin_search(cores, job.gpus, _limits(job), floor=floor)

@@ -51,7 +51,8 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
 
     A search that found about the same again (a tenth, or one core) keeps the patience of the answer before, which
     grew. Tries go on being counted, whatever was found: phases in turn would take cores each hour."""
-    level = next((point.level for point in answer.curve if point.cores == answer.cores), 0.0)
+    known = [point.level for point in answer.curve]
+    level = next((point.level for point in answer.curve if point.cores == answer.cores), max(known, default=0.0))
     same = before is not None and abs(before.cores - answer.cores) <= max(1, answer.cores // 10)
     return Watch(
         cores=answer.cores,
@@ -61,6 +62,11 @@ def watch_over(answer: SearchResult, before: Watch | None, now_s: float, config:
         patience=before.patience if before is not None and same else config.leave_windows,
         tries=0 if before is None else before.tries,
     )
+
+
+def tried_after_s(watch: Watch, config: WatchConfig) -> float:
+    """Return the age from which the answer is searched again."""
+    return min(config.try_again_s * float(2**watch.tries), config.longest_try_s)
 
 
 def watched(
@@ -78,7 +84,7 @@ def watched(
     follows = apart > allowed / 2 and not (reading.throttled and reading.level < watch.level)
     level = (watch.level + reading.level) / 2 if follows or not watch.confirmed else watch.level
     stands = replace(watch, level=level, confirmed=True, away=0)
-    if now_s >= watch.since_s + min(config.try_again_s * 2**watch.tries, config.longest_try_s):
+    if now_s >= watch.since_s + tried_after_s(watch, config):
         return replace(stands, tries=min(watch.tries + 1, 16)), WatchVerdict.TRY_AGAIN
     return stands, WatchVerdict.STANDS
 
@@ -86,9 +92,9 @@ def watched(
 def _full(watch: Watch, config: WatchConfig) -> tuple[Watch, WatchVerdict]:
     """Return the watch after one more window in a row in which all cores are used that were not before."""
     away = replace(watch, away=watch.away + 1, confirmed=True)
-    if away.away < config.leave_windows:
+    if away.away < min(watch.patience, config.most_full_windows):
         return away, WatchVerdict.STANDS
-    return replace(away, away=0), WatchVerdict.LEFT
+    return replace(away, away=0, patience=min(2 * watch.patience, config.most_windows)), WatchVerdict.LEFT
 
 
 def _strayed(watch: Watch, config: WatchConfig) -> tuple[Watch, WatchVerdict]:

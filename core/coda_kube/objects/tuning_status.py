@@ -23,6 +23,7 @@ from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 Item = Mapping[str, Any]
 
 _GRANTED, _REFUSED = "Granted", "Refused"
+_SEARCH_HOLDS = ("floor", "tight")  # beside `search`, whose reader in older versions knows no other names
 _SEARCHING = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING))
 _TUNED_NOW = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING, TuningPhase.TUNED))
 
@@ -33,8 +34,11 @@ def tuning_json(tuning: Tuning) -> Json:
     status |= {name: text for name, text in (("reason", tuning.reason), ("message", tuning.message)) if text}
     if tuning.wish is not None:
         status["wish"] = _wish_json(tuning.wish)
+    holds: Json = {}
     if tuning.watch is not None:
-        status["watch"] = _watch_json(tuning.watch)
+        watch = _watch_json(tuning.watch)
+        holds["free"] = watch.pop("free")
+        status["watch"] = watch
     if tuning.pauses is not None:
         status["pauses"] = _pauses_json(tuning.pauses)
     if isinstance(tuning.found, SearchResult):
@@ -43,10 +47,12 @@ def tuning_json(tuning: Tuning) -> Json:
     elif tuning.found is not None:
         search = plain_from_value(tuning.found)
         del search["curve"]
+        holds |= {name: search.pop(name) for name in _SEARCH_HOLDS}
         status["search"] = {name: field for name, field in search.items() if field is not None}
     if tuning.found is not None:
         status["steps"] = [_step_json(point) for point in tuning.found.curve]
-    return status
+    held = {name: field for name, field in holds.items() if field}
+    return status | ({"holds": held} if held else {})
 
 
 def tuning_from_json(status: Item) -> Tuning | None:
@@ -184,7 +190,7 @@ def _watch(tuning: Item) -> Watch | None:
     watch = tuning.get("watch")
     if watch is None:
         return None
-    plain = dict(watch)
+    plain = {**watch, "free": (tuning.get("holds") or {}).get("free", False)}
     plain["cores"], plain["sinceS"] = plain.pop("coresPerReplica"), seconds_from_time(plain.pop("since"))
     return value_from_plain(Watch, plain)
 
@@ -228,7 +234,8 @@ def _found(tuning: Item) -> CoreSearch | SearchResult | None:
             start=_count(answer, "start") if "start" in answer else 0,
         )
     if search is not None:
-        return value_from_plain(CoreSearch, {**search, "curve": [plain_from_value(point) for point in curve]})
+        holds = {name: field for name, field in (tuning.get("holds") or {}).items() if name in _SEARCH_HOLDS}
+        return value_from_plain(CoreSearch, {**search, **holds, "curve": [plain_from_value(point) for point in curve]})
     if curve:
         raise InvalidInput("there are steps, but neither a search nor an answer")
     return None

@@ -29,8 +29,15 @@ from coda_lab.emulators.load import Curved, Trainer
 from coda_lab.emulators.node import MAIN, Work
 
 ATTEMPT: Final = 1
-DEMAND_CORES: Final = 64.0
-"""The cores a job's processes use without a limit: more than any limit."""
+MOST_DEMAND_CORES: Final = 64
+
+
+def _demand_cores(trainer: Trainer | Curved) -> float:
+    """The cores that a job's processes use without a limit: the fewest that keep its GPUs as busy as any count."""
+    if isinstance(trainer, Trainer):
+        return trainer.cores_needed
+    shares = [trainer.curve(cores) for cores in range(1, MOST_DEMAND_CORES + 1)]
+    return float(1 + shares.index(max(shares)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +74,7 @@ class EmulatedCluster:
         work = self.rig.node.start(
             f"{name}-1-0",
             cores=start,
-            demand_cores=DEMAND_CORES,
+            demand_cores=_demand_cores(trainer),
             trainer=trainer,
             gpus=gpus,
             seed=seed,

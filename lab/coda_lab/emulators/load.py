@@ -146,9 +146,12 @@ class Gpus:
         self._noise = random.Random(seed)
         self._next: float | None = None
 
-    def period(self, cores: float, served_share: float) -> float:
-        """The utilisation (0..1) seen in this period, in which the job has `cores` and gets `served_share` (0..1)."""
-        now = utilisation(self._trainer, cores, served_share)
+    def period(self, cores: float, served_share: float, *, limit: float = math.inf) -> float:
+        """The utilisation (0..1) seen in this period, in which the job has `cores` and gets `served_share` (0..1).
+
+        `limit`: the cores that it may use: a curve may fall with more of them than it wants."""
+        is_curve = isinstance(self._trainer, Curved) and math.isfinite(limit)
+        now = utilisation(self._trainer, limit if is_curve else cores, served_share)
         seen = (now if self._next is None else self._next) * (1.0 + self._noise.gauss(0.0, self._trainer.noise))
         self._next = now
         return min(1.0, max(0.0, seen))

@@ -224,7 +224,8 @@ class EmulatedNode:
     def _train(self, work: Work, served_share: float) -> None:
         if work.gpus is None:
             return
-        work.seen_share = work.gpus.period(min(self.limit_of(work), work.demand_cores), served_share)
+        limit = self.limit_of(work)
+        work.seen_share = work.gpus.period(min(limit, work.demand_cores), served_share, limit=limit)
         for device in work.devices:
             self.state.set_utilisation(device, work.seen_share, at_us=self._since_us())
 

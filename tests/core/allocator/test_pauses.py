@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
-from coda.allocator.core_search import CoreLimits, begin_search
+from coda.allocator.core_search import CoreLimits, Leg, begin_search
 from coda.allocator.curve import CurvePoint, WindowReading
 from coda.allocator.pauses import ALLOWED_LOSS, CpuPauses, pause_core_s
 from coda.allocator.tuning import TuningInput
 from coda.allocator.watch import watch_over
 from coda.allocator.window_samples import Look, WindowResult, result_of_window
 from coda.errors import InvalidInput
+from coda.model.job import TAKEN_BACK, WishAnswer
 
 CONFIG = TuningConfig()
 NOW_S = 10_000.0
@@ -104,7 +105,7 @@ HERE = TuningInput(attempt=1, cores=4, gpus=1, most_cores=16)
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_job_gets_back_the_cores_that_its_rollouts_need_and_searches_no_lower(knows: bool) -> None:
+def test_a_job_gets_back_the_cores_that_its_rollouts_need(knows: bool) -> None:
     before = tuned(4, began=8)
     before = before if knows else replace(before, pauses=None)  # of an agent before it counted pauses
     after = next_tuning(before, HERE, ROLLING_OUT, CONFIG, 1800.0)
@@ -112,14 +113,71 @@ def test_a_job_gets_back_the_cores_that_its_rollouts_need_and_searches_no_lower(
     assert after.wish is not None
     assert after.pauses is not None
     assert 4 < after.wish.cores == after.pauses.least_cores(1800.0) <= 8
-    assert isinstance(after.found, CoreSearch)
-    assert after.found.floor == after.wish.cores
+    assert isinstance(after.found, SearchResult)
+    assert (after.found.cores, after.found.outcome) == (after.wish.cores, SearchOutcome.FOUND)
+
+
+@pytest.mark.parametrize(("leg", "goes_on"), [(Leg.START, True), (Leg.DOWN, False), (Leg.NARROW, False)])
+def test_a_search_that_takes_too_many_cores_for_the_pauses_ends_or_begins_with_enough(leg: Leg, goes_on: bool) -> None:
+    curve = (CurvePoint(cores=5, share=0.9),)
+    search = replace(begin_search(8, 1, CoreLimits(most=16)), leg=leg, trying=4, kept=5, curve=curve)
+    before = replace(tuned(4, began=8), phase=TuningPhase.MEASURING, found=search)
+    after = next_tuning(before, HERE, ROLLING_OUT, CONFIG, 1800.0)
+    assert isinstance(after.found, CoreSearch) is goes_on
+    assert after.wish is not None
+    assert 4 < after.wish.cores <= 8
+
+
+def test_a_job_whose_wish_for_its_pauses_is_denied_keeps_its_answer_and_asks_on() -> None:
+    asked = next_tuning(tuned(4, began=8), HERE, ROLLING_OUT, CONFIG, 1800.0)
+    assert asked.wish is not None
+    no = WishAnswer(
+        sequence=asked.wish.sequence, granted=False, cores=4, answered_s=1801.0, deadline_s=1860.0, code="NodeFull"
+    )
+    denied = next_tuning(asked, replace(HERE, answer=no), None, CONFIG, 1801.0)
+    assert denied.phase is TuningPhase.TUNED
+    again = next_tuning(denied, replace(HERE, answer=no), None, CONFIG, 1800.0 + CONFIG.wish_again_s)
+    assert again.wish is not None
+    assert (again.phase, again.wish.cores) == (TuningPhase.WISHING, asked.wish.cores)
+
+
+def test_what_its_pauses_need_is_the_least_that_a_search_tries() -> None:
+    curve = (CurvePoint(cores=8, share=0.9),)
+    search = replace(begin_search(8, 1, CoreLimits(most=16)), leg=Leg.DOWN, trying=7, kept=8, moves=3, curve=curve)
+    before = replace(tuned(7, began=8), phase=TuningPhase.MEASURING, found=search, pauses=paused(6300))
+    after = next_tuning(
+        before, replace(HERE, cores=7), WindowResult(reading=WindowReading(share=0.9)), CONFIG, 36_000.0
+    )
+    assert after.wish is not None
+    assert after.wish.cores == paused(6300).least_cores(36_000.0) == 6
+
+
+def test_windows_with_fewer_cores_than_the_answer_are_starved_and_no_pauses() -> None:
+    """Somebody took its cores back: that it is slow says nothing of pauses."""
+    answer = next_tuning(
+        replace(tuned(6, began=8), wish=None),
+        HERE,
+        WindowResult(reading=WindowReading(share=0.3), held_up=True),
+        CONFIG,
+        1800.0,
+    )
+    assert answer.pauses is not None
+    assert answer.pauses.core_s == 0
+
+
+def test_cores_that_were_taken_back_are_asked_for_only_later() -> None:
+    taken = WishAnswer(sequence=1, granted=True, cores=4, answered_s=1800.0, deadline_s=1860.0, code=TAKEN_BACK)
+    here = replace(HERE, answer=taken)
+    at_once = next_tuning(tuned(4, began=8), here, ROLLING_OUT, CONFIG, 1801.0)
+    assert at_once.phase is TuningPhase.TUNED
+    later = next_tuning(at_once, here, ROLLING_OUT, CONFIG, 1800.0 + CONFIG.wish_again_s)
+    assert later.phase is TuningPhase.WISHING
 
 
 def test_it_asks_again_only_after_a_while() -> None:
     asked = next_tuning(tuned(4, began=8), HERE, ROLLING_OUT, CONFIG, 1800.0)
     search = begin_search(4, 1, CoreLimits(most=16))
-    refused = replace(asked, phase=TuningPhase.MEASURING, found=search)
+    refused = replace(asked, phase=TuningPhase.MEASURING, found=search)  # it begins with what it has
     soon = next_tuning(refused, HERE, ROLLING_OUT, CONFIG, 1800.0 + CONFIG.wish_again_s - 1)
     assert (soon.phase, soon.pauses and soon.pauses.core_s) == (TuningPhase.MEASURING, 720.0)
     assert next_tuning(soon, HERE, ROLLING_OUT, CONFIG, 1800.0 + CONFIG.wish_again_s).phase is TuningPhase.WISHING

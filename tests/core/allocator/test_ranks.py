@@ -66,6 +66,11 @@ def test_the_rank_of_one_gpu_is_throttled_if_it_uses_all_its_cores(
     assert level(found) == (0.9, 0.9, expected)
 
 
+def test_several_gpus_without_the_cpu_use_of_a_rank_are_not_judged_by_throttling() -> None:
+    found = result_of_job([rank(0.9, 4.0, throttled=0.9), rank(0.9, None)], 2, 40, cores=4)
+    assert level(found) == (0.9, 0.9, False)
+
+
 @pytest.mark.parametrize("unknown", [(), (1,)])
 def test_what_rank_0_used_in_pauses_is_told_whatever_the_others_say(unknown: tuple[int, ...]) -> None:
     first = replace(rank(0.9, 4), pause_core_s=60.0)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.core_search import CoreLimits, begin_search, next_search, refuse
 from coda.allocator.curve import CurvePoint, WindowReading
+from coda.allocator.pauses import CpuPauses
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.watch import Watch
 from coda.errors import InvalidInput
@@ -73,11 +74,26 @@ def test_each_phase_is_read_as_it_was_written(phase: TuningPhase) -> None:
     assert tuning_from_json({"tuning": tuning_json(tuning)}) == tuning
 
 
-@pytest.mark.parametrize("found", [ANSWER, replace(ANSWER, start=6), SEARCH])
-def test_a_watch_is_read_as_it_was_written(found: CoreSearch | SearchResult) -> None:
-    watch = Watch(cores=4, level=0.875, noise=0.25, since_s=1000.5, patience=6, confirmed=True, away=2, tries=1)
-    tuning = Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, watch=watch)
+@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize(
+    "found", [ANSWER, replace(ANSWER, start=6), SEARCH, replace(SEARCH, floor=2), replace(SEARCH, floor=3, tight=True)]
+)
+def test_a_watch_is_read_as_it_was_written(found: CoreSearch | SearchResult, free: bool) -> None:
+    watch = Watch(
+        cores=4, level=0.875, noise=0.25, since_s=1000.5, patience=6, confirmed=True, away=2, tries=1, free=free
+    )
+    pauses = CpuPauses(cores=8, since_s=1000.0, core_s=120.5 if free else 0.0)
+    tuning = Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, watch=watch, pauses=pauses)
     assert tuning_from_json(through_the_api({"tuning": tuning_json(tuning)})) == tuning
+
+
+def test_a_version_that_knows_nothing_of_floors_reads_its_search_and_its_watch() -> None:
+    watch = Watch(cores=4, level=0.875, noise=0.25, since_s=1000.5, patience=6, free=True)
+    status = tuning_json(
+        Tuning(attempt=1, phase=TuningPhase.MEASURING, found=replace(SEARCH, floor=3, tight=True), watch=watch)
+    )
+    assert status["holds"] == {"floor": 3, "tight": True, "free": True}
+    assert not {"floor", "tight"} & set(status["search"]) | {"free"} & set(status["watch"])
 
 
 def test_the_curve_stands_once_where_people_read_it() -> None:
