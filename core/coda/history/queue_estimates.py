@@ -19,6 +19,7 @@ TERM_S: Final = 600.0
 """How long a Gittins index counts. Our choice: time alone changes what is decided no more often than that."""
 _STEPS: Final = 16  # of ages that have one index, per doubling
 _INDEX_STEPS: Final = 4  # of indices that are about equal, per doubling. Our choice
+_ON_ITS_WAY: Final = 2.0 ** (1.0 / _INDEX_STEPS)  # how much more an index counts that has not fallen since the start
 _NEVER: Final = -1000  # the step of an index of 0
 _FEW: Final = 64  # more known jobs than this, and than twice the waiting ones, are looked through
 
@@ -69,13 +70,19 @@ class GittinsIndices:
         self._bar_by_priority[job.priority] = self.bar_of(job)
 
     def index_of(self, runner: Job) -> float:
-        """Return the index of a running job. Costs as `bar_of`."""
+        """Return the index of a running job. Costs as `bar_of`.
+
+        It counts a quarter of a doubling more unless it has fallen since the job began: two kinds differ by as much by
+        chance, and where run times are alike a stop for nothing makes the stopped job late (docs/decisions/0150)."""
         key = (runner.id, runner.uid, runner.attempt)
         index = self._index_by_run.get(key)
         if index is None:
             placement = live_placement(runner)
             ran_s = 0.0 if placement is None else max(0.0, self.term_s - placement.committed_s)
-            index = self._index_by_run[key] = self._index(runner, runner.resumed_s + ran_s)
+            index = self._index(runner, runner.resumed_s + ran_s)
+            if index >= self._index(runner, 0.0):
+                index *= _ON_ITS_WAY
+            self._index_by_run[key] = index
         return index
 
     def step_of(self, runner: Job) -> int:

@@ -52,6 +52,21 @@ def test_where_jobs_run_alike_who_is_nearly_done_is_not_stopped() -> None:
     assert stopped([nearly_done, gpu("new", 4)], book_of(HEAVY_TAILED)) == [nearly_done.id]
 
 
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [
+        pytest.param(34.0, [], id="a bit shorter: means of few jobs differ by as much"),
+        pytest.param(15.0, ["team/old"], id="clearly shorter"),
+    ],
+)
+def test_nobody_is_stopped_for_jobs_that_were_a_bit_shorter(minutes: float, expected: list[str]) -> None:
+    book = taught(book_of([2400.0] * 40, "ann", gpus=8), [minutes * 60.0] * 40, "bob", gpus=8)
+    old = of("ann", ran(gpu("old", 8), "a", for_s=660.0))
+    new = of("bob", gpu("new", 8))
+    decision = decide(world((node("a", gpus=8, cores=16),), [old, new]), CODA, NOW_S, book=book)
+    assert [stop.job for stop in decision.stops] == expected
+
+
 def test_a_planner_that_knows_nothing_stops_whoever_had_its_slice() -> None:
     old = ran(gpu("old", 4), "a", for_s=1.7 * HOUR_S)
     assert stopped([old, gpu("new", 4)], PromiseBook()) == [old.id]

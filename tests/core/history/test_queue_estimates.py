@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from coda.history import FinishedRun, RunTimes
 from coda.history.queue_estimates import LEAST_RUNS, TERM_S, ExpectedRuns, GittinsIndices
 from tests.builders import job, running
@@ -102,6 +104,26 @@ def test_an_index_counts_for_a_term() -> None:
     assert indices.wake_s == 12 * TERM_S
     indices.begin(11 * TERM_S + 1.0)
     assert indices.wake_s is None
+
+
+@pytest.mark.parametrize(
+    ("run_s", "counts"),
+    [
+        pytest.param([7000.0] * 40, 2**0.25, id="all run alike: it rises with age"),
+        pytest.param([60.0] * 30 + [100_000.0] * 10, 1.0, id="few are long: it falls"),
+    ],
+)
+def test_the_index_of_who_is_no_less_likely_to_end_than_at_its_start_counts_a_bit_more(
+    run_s: list[float], counts: float
+) -> None:
+    run_times, age_s = RunTimes(), 2.0**11
+    for one_s in run_s:
+        run_times.add(FinishedRun("ann", "", 8, one_s))
+    indices, runner = GittinsIndices(run_times), running(replace(WAITING, served_s=age_s - TERM_S, resumable=True), "a")
+    assert runner.placement is not None
+    indices.begin(runner.placement.committed_s + TERM_S)
+    assert indices.index_of(runner) == counts * run_times.gittins_index("ann", "", 8, age_s)
+    assert indices.bar_of(WAITING) == run_times.gittins_index("ann", "", 8, 0.0)
 
 
 def test_the_bar_of_who_is_tried_first_holds_for_those_of_its_priority_until_the_cycle_ends() -> None:
