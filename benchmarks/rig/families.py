@@ -277,6 +277,12 @@ def mid12(draw: Random) -> list[Job]:
     return _loaded(jobs.drawn(draw), gpus=32, load=1.2)
 
 
+def tenmin(draw: Random) -> list[Job]:
+    """4 and 8 GPUs for 20 to 70 minutes: the slice ends early, and whoever stops then is late for nothing."""
+    jobs = Crowd(jobs=600, user=_users(6), run_s=_between(1200, 4200), gpus=(4, 8), cores=_each(4))
+    return _loaded(jobs.drawn(draw), gpus=48, load=1.0)
+
+
 def equal(draw: Random) -> list[Job]:
     """All jobs run for an hour and a half: arrival order is best, and any stop is for nothing."""
     jobs = Crowd(jobs=400, user=_users(4), run_s=lambda _draw: 5400, gpus=(1, 2, 4, 8), cores=_each(4))
@@ -354,6 +360,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "week": Family(jobs=week, cluster="6x8x48"),
         "heavytail": Family(jobs=heavytail, cluster="6x8x48"),
         "mid12": Family(jobs=mid12, cluster="4x8x48"),
+        "tenmin": Family(jobs=tenmin, cluster="6x8x48"),
         "equal": Family(jobs=equal, cluster="4x8x48"),
         "gangs": Family(jobs=gangs, cluster="8x4x28"),
         "bimodal": Family(jobs=bimodal, cluster="4x8x48"),

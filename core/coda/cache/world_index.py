@@ -300,7 +300,7 @@ class WorldIndex:
     def _order(self) -> Order:
         if not self._favours_short:
             order = self.policy.order
-        elif self._has_slices:  # who goes first by mistake makes room after its slice
+        elif self._has_slices:  # who goes first by mistake makes room after its slice, if it resumes
             order = partial(by_expected_run, self._expected.run_s)
         else:
             order = partial(by_expected_run, self._expected.trusted_run_s)
