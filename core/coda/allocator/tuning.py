@@ -49,10 +49,6 @@ class TuningPhase(Enum):
     STOPPED = "Stopped"  # nothing can be measured
 
 
-_COUNTS_PAUSES = frozenset({TuningPhase.MEASURING, TuningPhase.TUNED, TuningPhase.STOPPED})
-"""The phases in which windows are measured, and in which cores may be wished for."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """The tuning of one attempt, as the job's status has it."""
@@ -105,7 +101,7 @@ def next_tuning(
         fresh = Tuning(attempt=job.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish, pauses=pauses)
         return fresh if search.trying == job.cores else _after(fresh, search, job, config, now_s)
     core_s = 0.0 if measured is None else _pause_core_s(tuning, job, measured, config)
-    if core_s > 0 and tuning.phase in _COUNTS_PAUSES:
+    if core_s > 0 and _counts_pauses(tuning):
         paused = _paused(tuning, job, core_s, config, now_s)
         if paused.phase is TuningPhase.WISHING:
             return paused
@@ -159,6 +155,13 @@ def _limits_of(tuning: Tuning, search: CoreSearch, job: TuningInput, now_s: floa
     """The limits of a search that is under way."""
     by_pauses = 1 if tuning.pauses is None else tuning.pauses.least_cores(now_s)
     return _limits(job, min(search.kept, max(search.floor, by_pauses)))
+
+
+def _counts_pauses(tuning: Tuning) -> bool:
+    """True if windows are measured and cores may be wished for: a job that nobody could measure gets none."""
+    if tuning.phase is TuningPhase.STOPPED:
+        return isinstance(tuning.found, SearchResult)
+    return tuning.phase is TuningPhase.MEASURING or tuning.phase is TuningPhase.TUNED
 
 
 def _pause_core_s(tuning: Tuning, job: TuningInput, measured: WindowResult, config: TuningConfig) -> float:

@@ -174,6 +174,13 @@ def test_cores_that_were_taken_back_are_asked_for_only_later() -> None:
     assert later.phase is TuningPhase.WISHING
 
 
+@pytest.mark.parametrize("phase", [TuningPhase.STOPPED, TuningPhase.ADVISING])
+def test_a_job_that_is_not_tuned_any_more_asks_for_no_cores(phase: TuningPhase) -> None:
+    search = replace(begin_search(4, 1, CoreLimits(most=16)), curve=(CurvePoint(cores=4, share=0.9),))
+    before = replace(tuned(4, began=8), phase=phase, found=search, watch=None)
+    assert next_tuning(before, HERE, ROLLING_OUT, CONFIG, 1800.0) == before
+
+
 def test_it_asks_again_only_after_a_while() -> None:
     asked = next_tuning(tuned(4, began=8), HERE, ROLLING_OUT, CONFIG, 1800.0)
     search = begin_search(4, 1, CoreLimits(most=16))
