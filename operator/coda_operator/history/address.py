@@ -13,10 +13,12 @@ from sqlalchemy.exc import ArgumentError
 from coda.errors import InvalidInput, Outage
 
 _HOSTS: Final = re.compile(
-    r"(?P<before>[\w+]+://(?:[^:/]*(?::[^@]*)?@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<after>(?:[/?].*)?)", re.DOTALL
+    r"(?P<before>[\w+]+://(?:[^:/]*(?::[^@]*)?@)?+)(?P<hosts>[^/?@]*,[^/?@]*)(?P<after>(?:[/?].*)?)", re.DOTALL
 )
 """A URL of libpq with several hosts. Source: PostgreSQL's manual, 34.1.1.2. What stands before them is as in
-SQLAlchemy's own pattern."""
+SQLAlchemy's own pattern: what that takes for a password is never taken for hosts (`?+` gives nothing back)."""
+_IN_NO_HOST: Final = frozenset("@&=")
+"""A host with one of them is the rest of a password, or of the parameters: it is neither called nor shown."""
 _HOST: Final = re.compile(r"(?P<host>[^:\[\]]*|\[(?P<address>[^\[\]]*)\])(?::(?P<port>[0-9]*))?")
 
 
@@ -50,6 +52,8 @@ def database_url(url: str, file: str, *, named: str = "CODA_HISTORY_URL") -> URL
         parsed = _parsed(url)
         kind = parsed.drivername.partition("+")[0]
         if kind in ("postgresql", "postgres"):
+            if _IN_NO_HOST & set(parsed.host or ""):
+                raise ValueError
             found = parsed.set(drivername="postgresql+psycopg")
             found.get_dialect()().create_connect_args(found)
             return found

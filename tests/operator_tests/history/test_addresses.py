@@ -8,7 +8,7 @@ import pytest
 
 from coda.errors import InvalidInput, Outage
 from coda_operator.history import store_of
-from coda_operator.history.address import UrlFile, database_url
+from coda_operator.history.address import UrlFile, database_url, shown
 from coda_operator.history.store import Store
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
@@ -50,6 +50,9 @@ BAD_HOSTS = (
     "postgresql://u:secret@h1:port,h2/d",
     "postgresql://u:secret@[fd00::1,h2/d",
     "postgresql://u:secret@/d?host=h1:port&host=h2",
+    "postgresql://u:p@secret@h/d",
+    "postgresql://u:1,2@secret@h1,h2/d",
+    "postgresql://h1:5432,h2:5432/d?user=u@tenant&password=secret",
 )
 
 
@@ -81,6 +84,17 @@ def test_several_hosts_reach_postgresql_as_its_own_tools_read_them(
     _, parameters = found.get_dialect()().create_connect_args(found)
     rest = {"user": "u", "password": "p", "dbname": "d"} | ({"target_session_attrs": "read-write"} if more else {})
     assert parameters == expected | rest
+
+
+@pytest.mark.parametrize("password", ["pa,ss/word", "a,b", "a,b?c", "1,2/x", "1,2?x", "a:b,c:1/d", "a,b#c"])
+@pytest.mark.parametrize("hosts", ["h1", "h1,h2"])
+def test_no_part_of_a_password_is_a_host(password: str, hosts: str) -> None:
+    found = database_url(f"postgresql://coda:{password}@{hosts}/d", "")
+    assert found is not None
+    _, parameters = found.get_dialect()().create_connect_args(found)
+    expected = {"host": hosts, "user": "coda", "password": password, "dbname": "d"}
+    assert {key: value for key, value in parameters.items() if key != "port"} == expected
+    assert password not in shown(found)
 
 
 def test_a_password_that_was_changed_is_read_at_the_next_connect(server: PostgreSQL, tmp_path: Path) -> None:
