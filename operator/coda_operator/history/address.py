@@ -64,6 +64,14 @@ def database_url(url: str, file: str, *, named: str = "CODA_HISTORY_URL") -> URL
     raise InvalidInput(f"{named} names {kind!r}; only postgresql and sqlite (with a file) are supported")
 
 
+def whereabouts(url: URL) -> URL:
+    """What decides which tables a connection meets: all but the password. The account counts, as it has a path."""
+    query = {key: value for key, value in url.query.items() if key != "password"}
+    return URL.create(
+        url.drivername, username=url.username, host=url.host, port=url.port, database=url.database, query=query
+    )
+
+
 def shown(address: URL | UrlFile) -> str:
     """Name the database. No parameter of the URL is in it, since the password may be one."""
     if isinstance(address, UrlFile):

@@ -9,8 +9,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, Dialect, ExceptionContext
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from coda_operator.history.address import UrlFile
+from coda.errors import Outage
+from coda_operator.history.address import UrlFile, whereabouts
 from coda_operator.history.writer import STATEMENT_S
 
 CONNECT_S: Final = 5
@@ -21,6 +24,9 @@ READ_ONLY: Final = "25006"
 
 DISK_FULL: Final = "53100"
 """PostgreSQL's error for a disk without space. Source: as above."""
+
+WHEREABOUTS: Final = "coda_whereabouts"
+"""Where a connection leads, in what SQLAlchemy notes of it."""
 
 RESERVE_BYTES: Final = 32 * 2**20
 LARGEST_RESERVE: Final = 0.25
@@ -46,15 +52,31 @@ def engine_of(address: URL | UrlFile, *, reads_only: bool = False, ca_file: str 
         return engine
     if isinstance(address, UrlFile):
         engine = _postgresql_engine(url, {})
-
-        def connect(dialect: Dialect, _record: object, _words: object, limits: dict[str, Any]) -> Any:
-            url = address.url()
-            _, parameters = dialect.create_connect_args(url)
-            return dialect.connect(**{**parameters, **limits, **_trust(url, ca_file)})
-
-        event.listen(engine, "do_connect", connect)
+        _follow(engine, address, ca_file)
         return engine
     return _postgresql_engine(url, _trust(url, ca_file))
+
+
+def _follow(engine: Engine, address: UrlFile, ca_file: str) -> None:
+    """Connect as the file says then. A connection whose database it names no more is not used again: the history would
+    go to two. One whose password alone has changed is: the server knows it already."""
+
+    def connect(dialect: Dialect, record: ConnectionPoolEntry, _words: object, limits: dict[str, Any]) -> Any:
+        url = address.url()
+        record.info[WHEREABOUTS] = whereabouts(url)
+        _, parameters = dialect.create_connect_args(url)
+        return dialect.connect(**{**parameters, **limits, **_trust(url, ca_file)})
+
+    def check(_connection: object, record: ConnectionPoolEntry, _user: object) -> None:
+        try:
+            is_left = record.info[WHEREABOUTS] != whereabouts(address.url())
+        except Outage:  # the file is wrong for now
+            return
+        if is_left:
+            raise DisconnectionError("the URL names another database")
+
+    event.listen(engine, "do_connect", connect)
+    event.listen(engine, "checkout", check)
 
 
 def _trust(url: URL, ca_file: str) -> dict[str, str]:

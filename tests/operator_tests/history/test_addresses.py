@@ -5,22 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import URL
 
 from coda.errors import InvalidInput, Outage
 from coda_operator.history import store_of
 from coda_operator.history.address import UrlFile, database_url, shown
+from coda_operator.history.engine import engine_of
 from coda_operator.history.store import Store
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
-from tests.operator_tests.history.test_store import change, tables_of
+from tests.operator_tests.history.test_store import ALWAYS, change, tables_of
+
+
+def database_of(connection: Connection) -> str:
+    return str(connection.scalar(text("SELECT current_database()")))
+
+
+def uids_of(database: URL) -> list[str]:
+    store = Store(database)
+    uids = [job.uid for job in store.jobs(*ALWAYS)]
+    store.close()
+    return uids
 
 
 def test_the_schema_of_the_url_has_the_tables(server: PostgreSQL) -> None:
     """Another application's are in the first one."""
     public = server.new_database()
     change(public, "CREATE SCHEMA platform", "CREATE TABLE finished_jobs (id INTEGER)")
-    text = public.render_as_string(hide_password=False) + "&options=-csearch_path%3Dplatform"
-    url = database_url(text, "")
+    url = database_url(public.render_as_string(hide_password=False) + "&options=-csearch_path%3Dplatform", "")
     assert url is not None
     store = Store(url)
     store.migrate()
@@ -113,6 +126,46 @@ def test_a_password_that_was_changed_is_read_at_the_next_connect(server: Postgre
     file.write_text(database.set(username="late").render_as_string(hide_password=False))
     assert store.write([record(2)]) == 1
     store.close()
+
+
+def test_connections_to_a_database_that_the_file_names_no_more_are_left(server: PostgreSQL, tmp_path: Path) -> None:
+    """Both were open; what asked in between sees no failure, and the new database has its schema after one."""
+    before, after = server.new_database(), server.new_database()
+    file = tmp_path / "url"
+    file.write_text(before.render_as_string(hide_password=False))
+    engine, store = engine_of(UrlFile(file)), Store(UrlFile(file))
+    store.migrate()
+    assert store.write([record(1)]) == 1
+    with engine.connect() as one, engine.connect() as two:
+        assert {database_of(one), database_of(two)} == {before.database}
+    file.write_text(after.render_as_string(hide_password=False))
+    with engine.connect() as one, engine.connect() as two:
+        assert {database_of(one), database_of(two)} == {after.database}
+    engine.dispose()
+    with pytest.raises(Outage, match=f"postgresql:///{after.database}: .*finished_jobs"):
+        store.write([record(2)])
+    store.migrate()
+    assert store.write([record(2)]) == 1
+    store.close()
+    assert [uids_of(url) for url in (before, after)] == [[record(1).uid], [record(2).uid]]
+
+
+@pytest.mark.parametrize("content", [None, "nonsense", "postgresql+psycopg://coda:new@/{database}?host={host}"])
+def test_open_connections_go_on_while_a_file_is_wrong_or_has_a_new_password(
+    server: PostgreSQL, tmp_path: Path, content: str | None
+) -> None:
+    database, file = server.new_database(), tmp_path / "url"
+    file.write_text(database.render_as_string(hide_password=False))
+    engine = engine_of(UrlFile(file))
+    with engine.connect() as connection:
+        session = connection.scalar(text("SELECT pg_backend_pid()"))
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content.format(database=database.database, host=database.query["host"]))
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT pg_backend_pid()")) == session
+    engine.dispose()
 
 
 @pytest.mark.parametrize(
