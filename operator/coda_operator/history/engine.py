@@ -97,7 +97,14 @@ def _postgresql_engine(url: URL, trust: dict[str, str]) -> Engine:
         "application_name": "coda-operator",
         "prepare_threshold": None,  # a pooler may give each transaction another session of the server
     }
-    engine = create_engine(url, connect_args={**limits, **trust}, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    engine = create_engine(
+        url,
+        connect_args={**limits, **trust},
+        isolation_level="READ COMMITTED",  # each BEGIN says it: a snapshot would be older than the lock of a migration
+        pool_size=2,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
     event.listen(engine, "begin", _limit_statements)
     event.listen(engine, "handle_error", leave_read_only)
     return engine

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import URL, Engine
 
 from coda.errors import Outage
+from coda_operator.history.address import UrlFile
 from coda_operator.history.engine import engine_of
 from coda_operator.history.store import LOCK_ID, Store
 from tests.operator_tests.history.databases import PostgreSQL
 from tests.operator_tests.history.records import record
+from tests.operator_tests.history.test_store import change
 
 LIMITS = "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')"
 
@@ -27,6 +30,16 @@ def heard(name: str, hear: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         event.remove(Engine, name, hear)
+
+
+@contextmanager
+def closing_engine(address: URL | UrlFile) -> Iterator[Engine]:
+    """An engine whose connections are closed at the end."""
+    engine = engine_of(address)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def test_no_start_parameter_and_no_prepared_statement_ties_it_to_a_session(server: PostgreSQL) -> None:
@@ -49,6 +62,26 @@ def test_limits_are_those_of_a_transaction(server: PostgreSQL) -> None:
         session: Any = connection.connection.dbapi_connection
         assert session.execute(LIMITS).fetchone() == ("0", "0")
     engine.dispose()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_operators_that_start_at_once_meet_no_old_snapshot(server: PostgreSQL, level: str) -> None:
+    """Whatever the database's default is: who waited for the lock of a migration must see what the other one made."""
+    database = server.new_database()
+    change(database, f"ALTER DATABASE {database.database} SET default_transaction_isolation = '{level}'")
+    stores = [Store(database) for _ in range(4)]
+    with ThreadPoolExecutor(len(stores)) as threads:
+        for done in [threads.submit(store.migrate) for store in stores]:
+            done.result()
+        for done in [threads.submit(store.write, [record(1)]) for store in stores]:
+            done.result()
+    for store in stores:
+        store.close()
+    with closing_engine(database) as engine, engine.connect() as connection:
+        assert connection.scalar(text("SHOW transaction_isolation")) == "read committed"
+        session: Any = connection.connection.dbapi_connection
+        connection.rollback()
+        assert session.execute("SHOW default_transaction_isolation").fetchone() == (level,)
 
 
 def test_the_lock_of_a_migration_is_its_transactions(server: PostgreSQL) -> None:
