@@ -71,10 +71,8 @@ def test_operators_that_start_at_once_meet_no_old_snapshot(server: PostgreSQL, l
     change(database, f"ALTER DATABASE {database.database} SET default_transaction_isolation = '{level}'")
     stores = [Store(database) for _ in range(4)]
     with ThreadPoolExecutor(len(stores)) as threads:
-        for done in [threads.submit(store.migrate) for store in stores]:
-            done.result()
-        for done in [threads.submit(store.write, [record(1)]) for store in stores]:
-            done.result()
+        list(threads.map(Store.migrate, stores))
+        assert sum(threads.map(lambda store: store.write([record(1)]), stores)) == 1
     for store in stores:
         store.close()
     with closing_engine(database) as engine, engine.connect() as connection:
