@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from coda.contention import Action, ContentionConfig, EliminatorState, Hardware, Window, disturbed_at_s, observe
@@ -92,5 +93,12 @@ def load_references(state_dir: StateDir) -> tuple[Reference, ...]:
 
 
 def save_references(state_dir: StateDir, references: tuple[Reference, ...]) -> None:
-    """Store `references` over restarts. Raises OSError if they cannot be stored."""
-    state_dir.replace(NAME, json.dumps([plain_from_value(one) for one in references]).encode())
+    """Store `references` over restarts. Raises OSError if they cannot be stored.
+
+    What says nothing is left out: an agent refuses fields that it does not know, and an older one may come back."""
+    state_dir.replace(NAME, json.dumps([_told(one) for one in references]).encode())
+
+
+def _told(reference: Reference) -> Mapping[str, Any]:
+    blank = plain_from_value(Reference(job="", cores=0))
+    return {name: value for name, value in plain_from_value(reference).items() if value != blank[name]}
