@@ -14,6 +14,8 @@ import pytest
 from coda.contention import ThrottleReason, TrainingSample
 from tests.core.contention.real_jobs import Burst, Pauses, RealJob, RealNode
 
+pytestmark = pytest.mark.heavy
+
 HOUR = 3600.0
 CHANGES_S = 600.0
 HOG = Burst(uid="hog", gb_per_s=120)
@@ -85,3 +87,17 @@ def test_a_clock_that_jumps_makes_no_check_overdue() -> None:
     node.go(node.now_s + 60)
     lifted = [action for at_s, action in node.actions if at_s > CHANGES_S and action.ends]
     assert ThrottleReason.NO_VICTIM not in {action.reason for action in lifted}
+
+
+def test_a_clock_that_jumps_is_no_silence_of_a_job() -> None:
+    """The node slept for three hours, and the job is in a pause just then: it may need its protection a second later.
+
+    From then on its silence counts."""
+    node = ChangingNode(loads=(HOG,), victims=(HELPED,), seed=1, later=lambda _now_s: 0.0).begin(9 * HOUR).go(CHANGES_S)
+    assert node.state.throttles
+    node.now_s += 3 * HOUR
+    began_s = node.now_s
+    node.go(began_s + 500)
+    assert node.state.throttles
+    node.go(began_s + 700)
+    assert not node.state.throttles

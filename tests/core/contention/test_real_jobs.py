@@ -15,6 +15,8 @@ from coda.contention.reference import lasting
 from tests.core.contention.contention_world import GB, INTEL, PEAK, Load
 from tests.core.contention.real_jobs import Burst, Pauses, RealJob, RealNode, node_of
 
+pytestmark = pytest.mark.heavy
+
 HOUR = 3600.0
 JOB = RealJob(job="a/train")
 HOG = Burst(uid="hog", gb_per_s=120)
