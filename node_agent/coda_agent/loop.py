@@ -165,7 +165,7 @@ class Loop:
             worth = worth_by_pod(local, senses.cpu_by_pod)
             written = await self._on_node(lambda: self._write_to_node(senses, worth, done))
             problems += written.problems
-            actions = written.done if done else actions
+            actions = written.done if self.eliminator.acts else actions
             if done:
                 self._metrics.observe_throttle(self._clock().monotonic_s - senses.at.monotonic_s)
             problems += await self._calibrate_if_idle(local, senses)
@@ -274,13 +274,12 @@ class Loop:
         problems = self.eliminator.store()
         problems += self._node.learn_peak(senses.traffic.totals, senses.at.monotonic_s)
         problems += self._node.refresh_pod_groups(senses.cgroup_by_pod, worth, senses.traffic.uncounted)
-        were_in_force = bool(self._node.throttles)
         carried = self._node.carry_out(actions)
         ends = self.eliminator.give_up(carried.refused)
         ended = self._node.carry_out(ends)
         lost = self._node.restore_lost(frozenset(senses.cgroup_by_pod))
-        done = carried.done + (ended.done if were_in_force else ())
-        return Carried(done=done, problems=(*problems, *carried.problems, *ended.problems, *lost))
+        done = carried.done + ended.done + lost.done
+        return Carried(done=done, problems=(*problems, *carried.problems, *ended.problems, *lost.problems))
 
     async def _calibrate_if_idle(self, local: tuple[LocalPod, ...], senses: Senses) -> tuple[str, ...]:
         """Measure the peak bandwidth once, when the node is idle. Until then return what prevents it.

@@ -52,7 +52,15 @@ from coda_agent.resctrl import (
 )
 from coda_agent.sensor import GpuSource, Sensor
 from coda_agent.settings import Settings
-from coda_agent.throttling import Actuator, Restoration, ThrottleInForce, boot_id, in_force, restore_node
+from coda_agent.throttling import (
+    Actuator,
+    Restoration,
+    ThrottleInForce,
+    ToldThrottles,
+    boot_id,
+    in_force,
+    restore_node,
+)
 from coda_agent.throttling.followed_pods import most_pods
 
 log = logging.getLogger(__name__)
@@ -80,7 +88,7 @@ class Topology:
 class Carried:
     """What became of actions. `problems`: one sentence per thing that is not as decided.
 
-    `done`: actions without a problem, and ends. `refused`: throttles that cannot be made here now."""
+    `done`: without a problem, and ends of what was in force. `refused`: throttles that cannot be made here now."""
 
     done: tuple[Action, ...] = ()
     refused: tuple[Action, ...] = ()
@@ -135,6 +143,7 @@ class Node:
         self._socket_by_domain = socket_by_domain(self._files, self._probed.domains)
         self.topology = _read_topology(self._files, self._socket_by_domain)
         self._must_check = False  # whether a class of service is free
+        self._told = ToldThrottles()
         self._equip(self._check_throttle_group())
         self._looked_at_s: float | None = None
 
@@ -242,19 +251,24 @@ class Node:
         """Carry out the actions."""
         if self._is_ending:
             return Carried()
-        found = {action: self._actuator.carry_out(action) for action in actions}
-        failed = tuple(action for action, problems in found.items() if problems and not action.ends)
-        refused = tuple(a for a in failed if a.means is Means.BANDWIDTH and self._actuator.refuses_bandwidth)
+        done, refused, problems = list[Action](), list[Action](), list[str]()
+        for action in actions:
+            found = self._actuator.carry_out(action)
+            problems += found
+            if action.ends or not found:
+                done.append(action)
+            elif action.means is Means.BANDWIDTH and self._actuator.refuses_bandwidth:
+                refused.append(action)
         self._must_check |= bool(refused)
-        return Carried(
-            done=tuple(action for action in actions if action not in failed),
-            refused=refused,
-            problems=tuple(sentence for one in found.values() for sentence in one),
-        )
+        return Carried(done=self._told.to_tell(tuple(done)), refused=tuple(refused), problems=tuple(problems))
 
-    def restore_lost(self, present: frozenset[str]) -> tuple[str, ...]:
-        """Restore throttles that were lost, of pods that are `present`. Return one sentence for each failure."""
-        return () if self._is_ending else self._actuator.restore_lost(present)
+    def restore_lost(self, present: frozenset[str]) -> Carried:
+        """Restore throttles that were lost, of pods that are `present`. `done`: those that failed before."""
+        if self._is_ending:
+            return Carried()
+        problems = self._actuator.restore_lost(present)
+        self._told.forget_absent(present)
+        return Carried(done=self._told.to_tell(self._actuator.take_late()), problems=problems)
 
     def learn_peak(self, totals: Mapping[int, float | None], now_s: float) -> tuple[str, ...]:
         """Raise the peak if traffic exceeds it in several windows in a row; return one sentence if so.

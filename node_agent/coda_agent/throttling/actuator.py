@@ -14,6 +14,7 @@ from coda_agent.host import Files, JournalEntry, UndoJournal
 from coda_agent.resctrl import Groups
 from coda_agent.throttling.bandwidth_limits import BandwidthLimits, LimitInForce
 from coda_agent.throttling.core_limits import CoreLimits
+from coda_agent.throttling.told import ThrottleKey, throttle_of
 
 NO_MEANS: Mapping[Means, str] = {
     Means.BANDWIDTH: "this node cannot limit memory bandwidth",
@@ -53,12 +54,17 @@ class Actuator:
         self._domains_by_socket = domains_by_socket or {}
         self._limit_by_domain: dict[int, LimitInForce] = {}
         self._cores_by_pod: dict[str, float] = {}  # by uid
+        self._late: dict[ThrottleKey, Action] = {}  # failed, and tried again by `restore_lost`
+        self._in_force: list[Action] = []  # of these, to be told
 
     def carry_out(self, action: Action) -> tuple[str, ...]:
         """Carry out one action. Doing it twice changes nothing."""
-        if action.means is Means.BANDWIDTH:
-            return self._carry_out_on_bandwidth(action)
-        return self._carry_out_on_cores(action)
+        on_bandwidth = action.means is Means.BANDWIDTH
+        problems = self._carry_out_on_bandwidth(action) if on_bandwidth else self._carry_out_on_cores(action)
+        self._late.pop(throttle_of(action), None)
+        if problems and not action.ends:
+            self._late[throttle_of(action)] = action
+        return problems
 
     @property
     def refuses_bandwidth(self) -> bool:
@@ -74,7 +80,23 @@ class Actuator:
             if one.pods & present
         }
         problems = () if self._bandwidth is None else self._bandwidth.apply(self._limit_by_domain)
-        return (*problems, *self._restore_lost_cores())
+        has_limits = self._bandwidth is not None and not problems
+        problems_by_pod = self._restore_lost_cores()
+        held = () if self._cores is None else self._cores.lowered_pods() - problems_by_pod.keys()
+        self._late = {key: action for key, action in self._late.items() if present.intersection(action.pods)}
+        self._in_force += [
+            action
+            for action in self._late.values()
+            if (has_limits if action.means is Means.BANDWIDTH else action.pods[0] in held)
+        ]
+        for action in self._in_force:
+            self._late.pop(throttle_of(action), None)
+        return (*problems, *(sentence for found in problems_by_pod.values() for sentence in found))
+
+    def take_late(self) -> tuple[Action, ...]:
+        """Return the actions that failed at first and are in force since `restore_lost`; each once."""
+        found, self._in_force = tuple(self._in_force), []
+        return found
 
     def _carry_out_on_bandwidth(self, action: Action) -> tuple[str, ...]:
         if self._bandwidth is None:
@@ -95,11 +117,12 @@ class Actuator:
         self._cores_by_pod[uid] = action.value
         return self._cores.lower(uid, action.value)
 
-    def _restore_lost_cores(self) -> tuple[str, ...]:
+    def _restore_lost_cores(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the sentences of the pods, by uid, whose cores are not as wanted."""
         if self._cores is None:
-            return ()
-        problems = [
-            self._cores.release_pod(uid) for uid in sorted(self._cores.lowered_pods() - self._cores_by_pod.keys())
-        ]
-        problems += [self._cores.lower_again(uid, cores) for uid, cores in sorted(self._cores_by_pod.items())]
-        return tuple(sentence for found in problems for sentence in found)
+            return {}
+        left = sorted(self._cores.lowered_pods() - self._cores_by_pod.keys())
+        problems_by_pod = {uid: self._cores.release_pod(uid) for uid in left}
+        for uid, cores in sorted(self._cores_by_pod.items()):
+            problems_by_pod[uid] = self._cores.lower_again(uid, cores)
+        return {uid: problems for uid, problems in problems_by_pod.items() if problems}

@@ -54,6 +54,7 @@ class BandwidthLimits:
         Without limits the group is removed. Domains are limited before pods join, and freed before pods leave."""
         try:
             if limits:
+                self.is_refused = False
                 outcome = self._groups.add_throttle()
                 self.is_refused = outcome in (GroupOutcome.EXHAUSTED, GroupOutcome.UNSUPPORTED)
                 return self._problems("the throttle group", outcome) or self._match_group(limits)

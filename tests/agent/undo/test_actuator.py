@@ -13,7 +13,7 @@ from coda.contention import Action
 from coda_agent.host.files import Files
 from coda_agent.host.state_dir import StateDir
 from coda_agent.host.undo_journal import ChangeKind, UndoJournal
-from coda_agent.resctrl import Groups
+from coda_agent.resctrl import GroupOutcome, Groups
 from coda_agent.throttling.actuator import Actuator
 from coda_agent.throttling.bandwidth_limits import BandwidthLimits, LimitInForce
 from coda_lab.emulators.resctrl.profiles import Limiting
@@ -208,16 +208,46 @@ def test_a_domain_that_is_gone_holds_up_no_other(
 def test_a_full_journal_stops_every_action_before_it_is_made(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: StateDir, name: str, record: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     before = world.state()["limits"], throttled(world)
-    monkeypatch.setattr(StateDir, "append", full)
+    monkeypatch.setattr(StateDir, "append", raise_no_space)
     problems = [world.actuator.carry_out(action) for action in (hold(0, 1.0), throttle(world, 0, (0,), 1))]
     assert [len(one) for one in problems] == [1, 1]
     assert all("No space left" in sentence for (sentence,) in problems)
     assert (world.state()["limits"], throttled(world)) == before
     assert limits(world) in ({}, {0: 100, 1: 100})
+
+
+def test_a_failure_for_a_moment_is_no_refusal_also_after_one(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_groups: Groups) -> GroupOutcome:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Groups, "add_throttle", lambda _groups: GroupOutcome.EXHAUSTED)
+    assert world.actuator.carry_out(throttle(world, 0, (0,), 1))
+    assert world.actuator.refuses_bandwidth
+    monkeypatch.setattr(Groups, "add_throttle", fails)
+    assert world.actuator.carry_out(throttle(world, 0, (0,), 1))
+    assert not world.actuator.refuses_bandwidth
+
+
+def test_an_action_that_failed_is_handed_back_once_when_it_is_in_force(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = throttle(world, 0, (0,), 1), hold(1, 1.0)
+    with monkeypatch.context() as full:
+        full.setattr(StateDir, "append", raise_no_space)
+        assert all(world.actuator.carry_out(action) for action in actions)
+        assert len(world.actuator.restore_lost(PRESENT)) == 2
+        assert world.actuator.take_late() == ()
+    assert world.actuator.restore_lost(PRESENT - {UIDS[1]}) == ()
+    assert world.actuator.take_late() == actions[:1]  # the other one's pod is gone
+    assert world.actuator.restore_lost(PRESENT) == ()
+    assert world.actuator.take_late() == ()
+
+
+def raise_no_space(self: StateDir, name: str, record: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_without_means_every_action_is_refused_in_a_sentence(state: Path) -> None:
