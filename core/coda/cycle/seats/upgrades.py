@@ -5,6 +5,7 @@ jobs do that which go on where they were, and none before it has had its seats f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
@@ -34,8 +35,19 @@ WAITS_FOR_CAPACITY: Final = frozenset(
         WaitCode.RECLAIM_DELAYED,
     }
 )
-"""Who waits so takes free GPUs, now or soon. Any other reason holds however many are free, perhaps for ever: such a job
-keeps nobody on seats."""
+"""Who waits so takes free GPUs, now or soon."""
+
+WAITS_A_MOMENT: Final = frozenset(
+    {
+        WaitCode.EDITED,
+        WaitCode.STATUS_UNWRITABLE,
+        WaitCode.STATUS_WRITE_SLOW,
+        WaitCode.CHANGED_MEANWHILE,
+        WaitCode.ROLLING_BACK,
+    }
+)
+"""Who waits so starts in seconds as a rule, but some of it may last for ever: it counts for `auto_wait_s`. Any other
+reason holds however many GPUs are free: such a job keeps nobody on seats."""
 
 
 class Upgrades:
@@ -43,6 +55,7 @@ class Upgrades:
 
     def __init__(self) -> None:
         self._tried: dict[JobId, int] = {}  # attempts, by job, the longest ago first
+        self._since_s: dict[JobId, float] = {}  # when a job began to wait for a moment
 
     def with_upgrade(
         self, decision: Decision, world: World, config: PolicyConfig, now_s: float, decide: Callable[[World], Decision]
@@ -50,9 +63,9 @@ class Upgrades:
         """Return the decision with the stop of a job that would start on GPUs of its own now.
 
         One is tried in a cycle: who was not tried in vain yet, or else the longest ago; of these who has had its seats
-        longest, then by name. Only if nobody else starts, stops or waits for capacity (`WAITS_FOR_CAPACITY`) with whole
-        GPUs: all others go first. `decide`: about a world without jobs on seats. Cost: O(jobs log jobs), and one
-        decision if enough is free on nodes that accept the job."""
+        longest, then by name. Only if nobody else starts, stops or waits for whole GPUs that it can have soon
+        (`WAITS_FOR_CAPACITY`, `WAITS_A_MOMENT`): all others go first. `decide`: about a world without jobs on seats.
+        Cost: O(jobs log jobs), and one decision if enough is free on nodes that accept the job."""
         if not config.shares_gpus or decision.starts or decision.stops or decision.returns or decision.postponed:
             return decision
         wanting = [job for job in world.jobs if wants_whole_gpus(job)]
@@ -60,13 +73,11 @@ class Upgrades:
         self._tried = {job: attempt for job, attempt in self._tried.items() if attempt_by_id.get(job) == attempt}
         if not wanting:
             return decision
-        job_by_id = {job.id: job for job in world.jobs}
-        refused = [job_by_id[one.job] for one in decision.refusals if one.reason.code in WAITS_FOR_CAPACITY]
-        if any(job.request.gpus and not is_sharer(job) for job in refused):
-            return decision
+        until_s = self._kept_until_s(decision, world, config, now_s)
+        if until_s > now_s:
+            return decision if until_s == math.inf else replace(decision, wake_s=_earlier(decision.wake_s, until_s))
         due_s = {job.id: _since_s(job) + config.auto_wait_s for job in wanting}
-        later_s = [moment_s for moment_s in due_s.values() if moment_s > now_s]
-        wake_s = min([*later_s, *([decision.wake_s] if decision.wake_s is not None else [])], default=None)
+        later_s = min((moment_s for moment_s in due_s.values() if moment_s > now_s), default=None)
         others = without_sharers(world, yielding=False)
         for job in self._in_turn(wanting):
             asks = _asking_again(job, now_s)
@@ -79,11 +90,35 @@ class Upgrades:
             self._tried.pop(job.id, None)
             self._tried[job.id] = job.attempt
             break  # to try all would cost a decision for each
-        return replace(decision, wake_s=wake_s)
+        return replace(decision, wake_s=_earlier(decision.wake_s, later_s))
+
+    def _kept_until_s(self, decision: Decision, world: World, config: PolicyConfig, now_s: float) -> float:
+        """Return until when others keep jobs on their seats; the past if nobody does.
+
+        Who waits for a moment again and again, with starts in vain between, waits since the first time."""
+        job_by_id = {job.id: job for job in world.jobs}
+        self._since_s = {job: min(since_s, now_s) for job, since_s in self._since_s.items() if job in job_by_id}
+        until_s = -math.inf
+        for one in decision.refusals:
+            job, code = job_by_id[one.job], one.reason.code
+            if not job.request.gpus or is_sharer(job):
+                continue
+            if code in WAITS_A_MOMENT:
+                until_s = max(until_s, self._since_s.setdefault(one.job, now_s) + config.auto_wait_s)
+                continue
+            self._since_s.pop(one.job, None)
+            if code in WAITS_FOR_CAPACITY:
+                until_s = math.inf
+        return until_s
 
     def _in_turn(self, wanting: Iterable[Job]) -> list[Job]:
         turns = {job: turn for turn, job in enumerate(self._tried)}
         return sorted(wanting, key=lambda job: (turns.get(job.id, -1), _since_s(job), job.id))
+
+
+def _earlier(first_s: float | None, second_s: float | None) -> float | None:
+    moments_s = [moment_s for moment_s in (first_s, second_s) if moment_s is not None]
+    return min(moments_s, default=None)
 
 
 def _since_s(job: Job) -> float:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
 from coda.model import Job, Phase, World
 from coda.model.capacity import free_by_node
-from coda.model.decision import Stop, StopCause, WaitCode
-from coda.model.job import LocalityStep, SharingWish
+from coda.model.decision import Decision, Stop, StopCause, WaitCode
+from coda.model.job import LocalityStep, SharingWish, WriteTrouble
 from coda.model.world import VirtualCluster
 from coda.placements.review import awaits_decision
 from coda.policy import PolicyConfig
@@ -110,6 +110,59 @@ def test_who_waits_for_something_else_keeps_nobody_on_seats(waits: Job, code: Wa
     found = cycle(world(nodes, [sits, waits], virtual_clusters=tenants, quotas=full)).decision
     assert [one.code for one in found.refusals] == [code]
     assert found.stops == (upgrade(sits),)
+
+
+SOON = {
+    "slow": (replace(job("first"), unwritable=WriteTrouble.SLOW), WaitCode.STATUS_WRITE_SLOW),
+    "refused": (replace(job("first"), unwritable=WriteTrouble.REFUSED), WaitCode.STATUS_UNWRITABLE),
+    "unanswered": (replace(job("first"), unwritable=WriteTrouble.UNANSWERED), WaitCode.STATUS_UNWRITABLE),
+    "overtaken": (replace(job("first"), unwritable=WriteTrouble.OVERTAKEN), WaitCode.CHANGED_MEANWHILE),
+    "edited": (replace(job("first"), edited=True), WaitCode.EDITED),
+    "rolling back": (replace(job("first"), leftovers=True), WaitCode.ROLLING_BACK),
+}
+
+
+@pytest.mark.parametrize(("first", "code"), SOON.values(), ids=list(SOON))
+def test_who_starts_in_seconds_is_not_overtaken_and_keeps_nobody_for_ever(first: Job, code: WaitCode) -> None:
+    """The wait of a job that asks again and again is one wait, also while its placement is being written."""
+    sits, cache = auto(), CycleCache()
+    nodes, planner = [seat_node("n1"), seat_node("n2")], PolicyConfig(shares_gpus=True, policy="coda", auto_wait_s=100)
+    fill, writing = running(job("fill"), "n1"), running(job("first"), "n2")
+
+    def at(now_s: float, *others: Job) -> Decision:
+        return run_cycle(
+            CycleSnapshot(world=world(nodes, [sits, fill, *others]), epoch=1, now_s=now_s), planner, cache
+        ).decision
+
+    began = at(NOW_S, first)
+    assert ([one.code for one in began.refusals], began.stops, began.wake_s) == ([code], (), NOW_S + 100)
+    assert at(NOW_S + 50, writing).stops == ()  # no other GPU is free
+    assert at(NOW_S + 99, first).stops == ()
+    late = at(NOW_S + 100, first)
+    assert ([one.code for one in late.refusals], late.stops) == ([code], (upgrade(sits),))
+
+
+def test_who_waited_for_capacity_in_between_starts_a_new_wait() -> None:
+    sits, cache, first = auto(), CycleCache(), SOON["slow"][0]
+    fill = running(job("fill"), "n1")
+    nodes = [seat_node("n1"), seat_node("n2")]
+
+    def at(now_s: float, *others: Job) -> Decision:
+        return run_cycle(
+            CycleSnapshot(world=world(nodes, [sits, fill, *others]), epoch=1, now_s=now_s), ON, cache
+        ).decision
+
+    assert at(NOW_S, first).stops == ()
+    (lacks,) = at(NOW_S + 50, job("first"), running(job("whole"), "n2")).refusals
+    assert lacks.code is WaitCode.INSUFFICIENT_GPUS
+    assert at(NOW_S + 149, first).stops == ()
+    assert at(NOW_S + 249, first).stops == (upgrade(sits),)
+
+
+@pytest.mark.parametrize("first", [opportunistic(job("first"), gpu_gib=10), job("first", gpus=0)], ids=["seat", "cpu"])
+def test_who_asks_for_no_gpu_of_its_own_overtakes_nobody(first: Job) -> None:
+    sits, slow = auto(), replace(first, unwritable=WriteTrouble.SLOW)
+    assert cycle(world([seat_node("n1"), seat_node("n2")], [sits, slow])).decision.stops == (upgrade(sits),)
 
 
 RACK = "topology.coda.scheduler/rack"
