@@ -23,7 +23,6 @@ def jobs(name: str) -> list[Piped]:
         "a queue of 30 s",
         "a queue of 120 s",
         "slow storage for 10-30 min in turn",
-        "8 GPUs, slow storage for 10-30 min in turn",
         "a cold first epoch of 90 min",
         "CPU time per step grows by a tenth each hour",
         "rollouts of 60 s, training 120 s",
