@@ -16,8 +16,8 @@ and speech."""
 
 
 FULL_SHARE: Final = 0.95
-"""The share of its cores from which a rank that is throttled uses all of them. Our choice: what needs all of three or
-four cores keeps them, and a queue that empties shows: its loaders use all that they get."""
+"""The share of its cores that a throttled rank uses at least if it uses all of them. Our choice: a rank that needs 2.8
+of 3 cores keeps 3, and loaders whose queue empties use all that they get."""
 
 
 class Stride(Enum):
@@ -141,7 +141,7 @@ class WatchConfig:
     noise, as if they were off. `most_windows`: the most that are asked for after searches that found the same again;
     `most_full_windows`: the same of windows that use all cores, in which a job loses all the while.
     `try_again_s`: seconds after which the answer is searched again, for an optimum that fell: an hour, then twice as
-    long after each search that found the same, at most `longest_try_s`."""
+    long after each such search, at most `longest_try_s`."""
 
     leave_margin: float = 0.05
     leave_errors: float = 3.0

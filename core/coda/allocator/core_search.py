@@ -7,9 +7,9 @@ tuned jobs of one rank).
 
 The start point is believed once it stands still, and a reading that no curve can have is measured again. The search
 goes down first, then up. On the way down a count *holds* if it is not clearly worse: fewer cores with the same
-utilisation is the better answer. On the way up it must *improve*. "Clearly" means by the noise margin of the
-configuration, and a move is as large as the noise lets one see. After a faint gain (within the margin), one longer move
-tells a slow rise from no rise.
+utilisation is the better answer. On the way up it must *improve*, or end a throttling. "Clearly" means by the noise
+margin of the configuration, and a move is as large as the noise lets one see. After a faint gain (within the margin),
+one longer move tells a slow rise from no rise.
 Source: CODA (Zhao et al., ICDCS 2020), adaptive CPU allocator; margin, strides, repeats and faint gains are ours.
 """
 
@@ -120,7 +120,9 @@ class SearchResult:
 
 
 def begin_search(start_cores: int, gpus: int, limits: CoreLimits, *, floor: int = 0) -> CoreSearch:
-    """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank."""
+    """Return the search that measures `start_cores` (clipped to the limits) first. `gpus`: per rank.
+
+    `floor`: its caller lets it try no fewer cores; 0: any."""
     start = max(1, limits.least, min(start_cores, limits.most))
     return CoreSearch(start=start, gpus=max(1, gpus), floor=min(floor, start), trying=start, kept=start)
 
@@ -263,6 +265,8 @@ def _judge(
     if search.leg is Leg.UP:
         relieved = point.level >= best.share * (1 - config.noise_margin) and _is_relieved(search, reading)
         climbed = replace(search, tight=throttled) if passed or relieved else search
+        if relieved and not passed:  # what lies below is throttled, however little it loses
+            climbed = replace(climbed, kept=max(one.cores for one in search.curve if one.cores < search.trying))
         return _climbed(climbed, limits, config, improved=passed or relieved, faint=point.level > best.share)
     if passed:
         held = replace(search, kept=search.trying, moves=search.moves + 1)

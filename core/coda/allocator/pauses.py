@@ -15,7 +15,7 @@ from coda.allocator.window_samples import WindowResult
 from coda.errors import require
 
 ALLOWED_LOSS: Final = 0.01
-"""The share of a job's time by which its pauses may grow. Our choice: what two noise margins let the search lose."""
+"""The share of a job's time by which its pauses may grow. Our choice: the noise margin of the search."""
 
 LEAST_S: Final = 900.0
 """Seconds over which pauses count at least. Our choice: a pause of the first minutes is no rhythm yet."""

@@ -36,7 +36,7 @@ class Watch:
     patience: int  # windows in a row off the level that end the answer
     confirmed: bool = False  # a window after the search agreed with it
     away: int = 0  # windows in a row off the level
-    tries: int = 0  # searches tried again that found the same
+    tries: int = 0  # searches tried again because an answer was old
     free: bool = False  # a window since the answer was not throttled: it is not always
 
     def __post_init__(self) -> None:

@@ -91,6 +91,18 @@ def test_one_core_more_that_ends_throttling_is_kept_though_nothing_is_gained(
     assert step.cores == expected
 
 
+def test_of_counts_that_gain_nothing_the_fewest_that_ends_throttling_is_kept() -> None:
+    """Its loading needs 5.6 cores; five gain so little that the next move is longer."""
+    limits = CoreLimits(least=4, most=16)
+    step: CoreSearch | SearchResult = begin_search(4, 2, limits, floor=4)
+    while isinstance(step, CoreSearch):
+        cores = step.trying
+        share = 0.9 if cores == 4 else 0.904
+        reading = WindowReading(share=share, variance=1e-10, throttled=cores < 6, used_cores=min(cores, 5.6))
+        step = next_search(step, reading, limits, CONFIG.tuning)
+    assert step.cores == 6
+
+
 @pytest.mark.parametrize(("steady", "expected"), [(True, 5), (False, 4)])
 def test_a_start_that_is_measured_twice_is_tight_if_it_was_so_last(steady: bool, expected: int) -> None:
     limits = CoreLimits(least=4, most=16)
