@@ -27,7 +27,9 @@ _KEPT: Final = 8  # incidents of the highest kind, the first ones
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLog:
-    """The end of what one rank printed. `rank`: None if the log is of several ranks, or nobody knows."""
+    """The end of what one rank printed. `rank`: None if the log is of several ranks, or nobody knows.
+
+    A rank has a process per GPU: the numbers that its lines name count these, and are no ranks of the job."""
 
     log: bytes
     rank: int | None = None
@@ -45,7 +47,9 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why a job failed. `line`: number of the evidence in its log from 1, or None if it is no line of a log."""
+    """Why a job failed. `rank`: whose log or end shows it; of a log that is nobody's, the number that its line names.
+
+    `line`: number of the evidence in its log from 1, or None if it is no line of a log."""
 
     reason: Reason
     sub_reason: str = ""
@@ -171,7 +175,7 @@ def _diagnosis(rule: Rule, incident: Incident, rank: int | None) -> Diagnosis:
         reason=rule.reason,
         sub_reason=rule.sub_reason,
         explicit=rule.kind in EXPLICIT and (incident.survived or incident.kind in EXPLICIT),
-        rank=incident.rank if incident.rank is not None else rank,
+        rank=incident.rank if rank is None else rank,
         line=None if incident.line is None else incident.line + 1,
         evidence=masked(without_controls(incident.text))[:EVIDENCE_CHARS],
         retry=rule.retry,

@@ -54,6 +54,18 @@ def test_a_peer_s_own_error_explains_nobody_else() -> None:
     assert (found.reason, found.rank, found.xid) == (Reason.SEMANTIC, 0, None)
 
 
+@pytest.mark.parametrize("process", ["[rank27]: ", "[rank1]: ", "[default5]:", "27: ", ""])
+def test_a_number_that_a_line_names_is_a_process_and_no_rank(process: str) -> None:
+    """A rank has a process per GPU. PyTorch prints a process's number in the gang, torchrun the one in the rank."""
+    log = LAUNCH.decode().replace("\n", f"\n{process}")
+    found = classify([RankLog(log=f"{process}{log}".encode(), rank=3)], [end(rank=0, code=None), end(31, rank=3)])
+    assert (found.reason, found.rank, found.xid) == (Reason.INVALID_ACCESS, 3, 31)
+
+
+def test_of_a_log_that_is_nobody_s_the_line_names_the_rank() -> None:
+    assert classify([RankLog(log=b"[rank27]: RuntimeError: CUDA error: unspecified launch failure\n")]).rank == 27
+
+
 def test_a_job_that_ended_well_has_no_cause() -> None:
     assert classify([], [end(48, code=0)]).reason is Reason.NO_SIGNATURE
 
