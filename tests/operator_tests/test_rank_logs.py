@@ -68,6 +68,18 @@ async def test_an_infrastructure_failure_goes_to_other_nodes_and_is_not_counted(
     assert (await run(log, "Succeeded", attempts=1, attempt=2))["failure"]["reason"] == "GPU ECC error"
 
 
+async def test_the_status_has_how_far_a_job_came_before_a_failure_that_is_not_counted() -> None:
+    api = FakeCluster()
+    api.log_of = lambda pod: printed("RuntimeError: CUDA error: uncorrectable ECC error encountered")
+    async with rest_of_cluster(api, exit_code=ends(1, attempts=1), run_s=lambda attempt, rank: 30.0), operator(api):
+        job = api.submit()
+        await reaches(api, job, "Running")
+        told = {"attempt": 1, "step": 70, "savedStep": 50}
+        api.change(job, lambda item: item["status"].update(progress=told))
+        status = await reaches(api, job, "Queued", attempt=2)
+    assert status["stall"] == {"failures": 1, "row": 1, "silentSeconds": 0, "step": 70, "savedStep": 50}
+
+
 async def test_a_crash_is_tried_once_more() -> None:
     status = await run(printed("Segmentation fault (core dumped)"), "Failed", code=139, attempt=2)
     assert (status["failures"], status["failure"]["repeats"]) == (2, 2)

@@ -11,18 +11,26 @@ from coda.correlation import is_stopped_by
 from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
 from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure
-from coda.lifecycle.state import FailureRecord, LifecycleConfig, PodState, Situation, Step, deletable, of_attempt
+from coda.lifecycle.state import (
+    FailureRecord,
+    LifecycleConfig,
+    PodState,
+    Progress,
+    Situation,
+    Step,
+    deletable,
+    of_attempt,
+)
 from coda.lifecycle.transitions import end_trial, finish, trial_text, with_trial_time
 from coda.model.job import Phase
 from coda.model.trial_run import TrialOutcome
+from coda.progress.stall import stall_after, stall_wait_s
 from coda.wording import counted, listed
 
 TRIAL_FAILED: Final = "TrialFailed"
 """The reason of a job that its trial ended."""
 TOLD_S: Final = 30.0
 """A longer back-off is named in the message. Our choice."""
-MOST_UNCOUNTED: Final = 3
-"""Attempts in a row with one reason that is not the job's fault, before they count. Our choice: a rule may be wrong."""
 NAMED_JOBS: Final = 3
 """Jobs that failed alike and are named; others are counted. Our choice."""
 EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
@@ -38,8 +46,11 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     """Count the failure; then begin the next attempt, or fail the job: what was found in the logs decides."""
     now, failure = _with_aligned_cores(now, failure)
     before = now
-    if failure.reason == RANK_FAILED and now.diagnosis is not None:
-        now, failure = _judged(now, failure, now.diagnosis, now_s, config)
+    found = now.diagnosis if failure.reason == RANK_FAILED else None
+    suspected = found is not None and _is_outside(found)
+    now = _with_stall(now, now_s, adds=suspected)
+    if found is not None:
+        now, failure = _judged(now, failure, found, now_s, config)
     if now.progress.is_tried and (ended := _trial_failed(before, now, failure, now_s, config)) is not None:
         return ended
     failures = now.progress.failures + (1 if failure.own else 0)
@@ -51,17 +62,12 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         said = "" if is_said else f"; {ALL_FAILED.format(failures)}"
         message = f"{failure.message}{said}"
         return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, message))
-    if failure.own:
-        first_s, limit_s, doublings = config.failure_backoff_s, config.failure_backoff_limit_s, failures - 1
-    else:
-        first_s, limit_s, doublings = config.disruption_backoff_s, config.disruption_backoff_limit_s, in_a_row - 1
-    not_before_s = now_s + min(limit_s, first_s * 2.0 ** min(doublings, 30))
+    wait_s, why = _wait(counted, failure, config, ran_s=_ran_s(now, now_s), suspected=suspected)
+    not_before_s = now_s + wait_s
     avoid = dict(counted.avoid) | dict.fromkeys(failure.nodes, not_before_s + config.avoid_node_s)
     message = f"attempt {now.progress.attempt}: {failure.message}"
-    if not failure.own and (wait_s := not_before_s - now_s) > TOLD_S:
-        message = (
-            f"{message[:MESSAGE_ROOM]}; {in_a_row} attempts in a row ended so; the next is tried {wait_s:.0f} s later"
-        )
+    if why and wait_s > TOLD_S:
+        message = f"{message[:MESSAGE_ROOM]}; {why}; the next is tried {wait_s:.0f} s later"
     progress = replace(
         counted,
         phase=Phase.RESTARTING,
@@ -71,6 +77,23 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         message=message,
     )
     return Step(progress=progress, delete=deletable(now.pods))
+
+
+def _wait(
+    progress: Progress, failure: Failure, config: LifecycleConfig, *, ran_s: float, suspected: bool
+) -> tuple[float, str]:
+    """Return how long to wait before the next attempt, and a clause that says why ("": for the usual reason)."""
+    if failure.own:
+        first_s, limit_s, doublings = config.failure_backoff_s, config.failure_backoff_limit_s, progress.failures - 1
+        why = ""
+    else:
+        first_s, limit_s = config.disruption_backoff_s, config.disruption_backoff_limit_s
+        doublings, why = progress.in_a_row - 1, f"{progress.in_a_row} attempts in a row ended so"
+    wait_s: float = min(limit_s, first_s * 2.0 ** min(doublings, 30))
+    if not suspected or progress.stall is None or (stalled_s := stall_wait_s(progress.stall, ran_s)) <= wait_s:
+        return wait_s, why
+    attempts = progress.stall.failures
+    return stalled_s, f"{attempts} attempts without getting further" if attempts > 1 else "it fails so again and again"
 
 
 def _with_aligned_cores(now: Situation, failure: Failure) -> tuple[Situation, Failure]:
@@ -129,8 +152,20 @@ def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:
     return 1 if _ran_long(now, now_s, config) else now.progress.in_a_row + 1
 
 
+def _ran_s(now: Situation, now_s: float) -> float:
+    """Return how long the attempt ran, all its ranks."""
+    return max(0.0, now_s - now.progress.launch_s) if now.progress.phase is Phase.RUNNING else 0.0
+
+
 def _ran_long(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    return now.progress.phase is Phase.RUNNING and now_s - now.progress.launch_s >= config.calm_s
+    return _ran_s(now, now_s) >= config.calm_s
+
+
+def _with_stall(now: Situation, now_s: float, *, adds: bool) -> Situation:
+    """Count a failure that may be the infrastructure's, and note how far the job came before this one of any kind."""
+    progress = now.progress
+    stall = stall_after(progress.stall, now.reached, _ran_s(now, now_s), progress.served_s, adds=adds)
+    return replace(now, progress=replace(progress, stall=stall))
 
 
 def _repeats(now: Situation, found: Diagnosis, now_s: float, config: LifecycleConfig) -> int:
@@ -151,15 +186,18 @@ def _judged(
     """Return the failure as its logs show it, and the situation with the record of it.
 
     Source for the classes: Philly, section 2.4 of the papers' reference."""
-    repeats = _repeats(now, found, now_s, config)
+    repeats, stall = _repeats(now, found, now_s, config), now.progress.stall
     node = next((pod.node for pod in now.pods if pod.rank == found.rank and _is_of_now(pod.attempt, now)), None)
-    outside = (found.retry is Retry.OTHER_NODE or _is_preempted(found)) and repeats <= MOST_UNCOUNTED
+    spent = _is_outside(found) and stall is not None and stall.is_spent
+    outside = _is_outside(found) and not spent
     is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
     is_last = is_sure or (found.retry in (Retry.NO, Retry.ONCE) and repeats > 1)
     grown = grown_memory(now.killed) if now.killed and not outside else None
     is_last = is_last and grown is None
     cut_short = not is_last and not outside and grown is None and is_stopped_by(now.alike, found)
     decision = CUT_SHORT if cut_short else _decision(found, node, outside=outside, is_last=is_last)
+    if spent and stall is not None:
+        decision = f"{decision}: it counts, after {stall.failures} such failures without getting further"
     is_last = is_last or cut_short
     failures = now.progress.failures + 1
     if not (is_last or outside or now.progress.is_tried) and failures > now.terms.retries:
@@ -212,8 +250,9 @@ def _is_of_now(attempt: int, now: Situation) -> bool:
     return attempt == now.progress.attempt
 
 
-def _is_preempted(found: Diagnosis) -> bool:
-    return found.reason is Reason.PREEMPTED and found.retry is Retry.YES
+def _is_outside(found: Diagnosis) -> bool:
+    """True for what looks like the infrastructure's fault, by the words of the job."""
+    return found.retry is Retry.OTHER_NODE or (found.reason is Reason.PREEMPTED and found.retry is Retry.YES)
 
 
 def _decision(found: Diagnosis, node: str | None, *, outside: bool, is_last: bool) -> str:

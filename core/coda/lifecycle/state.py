@@ -15,6 +15,7 @@ from coda.diagnosis import Diagnosis
 from coda.history.time_spent import TimeSpent
 from coda.model.job import Phase, Placement, PlacementState, StopCause
 from coda.model.trial_run import TrialRun, TrialTerms, is_tried
+from coda.progress.stall import Reached, Stall
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
 
@@ -161,6 +162,7 @@ class Progress:
     resize: Resize | None = None  # the state of the last grant of cores in this attempt
     succeeded: frozenset[int] = frozenset()  # ranks of this attempt that succeeded and need no pod any more
     failure: FailureRecord | None = None  # of the last attempt that failed by the job's own fault
+    stall: Stall | None = None  # its failures that were not counted at once; None: there was none
     memory: RankMemory | None = None  # what ranks ask for since one was killed for memory; None: as the template says
     cores_multiple: int = 1  # cores that Coda chooses are multiples of it: a kubelet refused others
     stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
@@ -246,6 +248,7 @@ class Situation:
     is_done: bool = False  # by its own report nothing is left to do
     wants_trial: bool = False  # it, or its tenant, asks for a trial
     has_stepped: bool = False  # it has reported a step in this attempt
+    reached: Reached = field(default_factory=Reached)  # how far this attempt came, by its reports
     untuned: Untuned | None = None  # its cores are to be found in this attempt: why nobody begins, or goes on
     found_s: float = -inf  # when this operator found it, with times that others may have written
 

@@ -2,7 +2,7 @@
 
 Nothing here opens a file. What a job says decides about no other job, but for who is stopped (`lost_work`). Read
 `job_report` (what one file says), `training_progress` (what is known after it), `pace` (when it ends), then
-`early_stop`.
+`early_stop`, and `stall` (whether it gets further from failure to failure).
 """
 
 from __future__ import annotations

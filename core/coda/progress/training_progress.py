@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from coda.progress.job_report import JobReport
+from coda.progress.stall import Reached
 
 DEFAULT_MARGIN = 0.001
 """The part of the loss that counts as an improvement. Source: Philly, ATC 2019, section 4.1 (0.1 %)."""
@@ -49,6 +50,11 @@ class TrainingProgress:
     changed_s: float = 0.0  # when anything of it was last seen to change
     end_s: float = 0.0  # when it is expected to end
     message: str = ""  # what is not believed, or what is advised
+
+    @property
+    def reached(self) -> Reached:
+        """How far the attempt came."""
+        return Reached(step=self.step, saved_step=self.saved_step, epoch=self.epoch)
 
     @property
     def done_share(self) -> float | None:

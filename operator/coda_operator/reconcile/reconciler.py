@@ -192,6 +192,7 @@ class Reconciler:
             recorded=self._outbox.is_settled(job.uid, job.progress.attempt),
             wants_trial=self._trials.wants(job.json, job.progress.trial),
             has_stepped=job.told.step is not None,
+            reached=job.told.reached,
         )
 
     async def _with_diagnosis(self, job: JobRecord, now: Situation) -> Situation:

@@ -9,6 +9,7 @@ from coda.allocator.memory_growth import RankMemory
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.lifecycle.state import UNTUNED_REASONS, FailureRecord, StopRecord
 from coda.model import FINISHED, Phase
+from coda.progress.stall import Stall
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.trial_spec import trial_json
 from coda_kube.objects.quantities import quantity_from_bytes, time_from_seconds
@@ -101,7 +102,17 @@ def _of_earlier_attempts(progress: Progress) -> Json:
         status["coresMultipleOf"] = progress.cores_multiple
     if progress.failure is not None:
         status["failure"] = failure_json(progress.failure)
+    if progress.stall is not None:
+        status["stall"] = stall_json(progress.stall)
     return status
+
+
+def stall_json(stall: Stall) -> Json:
+    """Return the failures that were not counted at once, and how far the job had come."""
+    reached = stall.reached
+    fields = {"step": reached.step, "savedStep": reached.saved_step, "epoch": reached.epoch}
+    counts = {"failures": stall.failures, "row": stall.row, "silentSeconds": stall.ran_s}
+    return counts | {name: value for name, value in fields.items() if value is not None}
 
 
 def memory_json(memory: RankMemory) -> Json:

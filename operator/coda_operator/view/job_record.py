@@ -14,6 +14,7 @@ from coda.lifecycle.state import FailureRecord, StopAnswer, StopRecord
 from coda.model import Phase, Placement
 from coda.model.job import StopCause
 from coda.progress import TrainingProgress
+from coda.progress.stall import Reached, Stall
 from coda_kube.job_progress import progress_from_json as training_progress_from_json
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
@@ -220,6 +221,7 @@ def progress_from_json(status: Item) -> Progress:
         resize=resize_from_json(status),
         succeeded=ranks_from_text(status.get("succeededRanks") or ""),
         failure=failure_from_json(status.get("failure")),
+        stall=stall_from_json(status.get("stall")),
         memory=memory_from_json(status.get("grownMemory")),
         cores_multiple=status.get("coresMultipleOf") or 1,
         stop_due_s=seconds_from_time(status.get("stopDeadline")),
@@ -249,6 +251,22 @@ def memory_from_json(memory: Item | None) -> RankMemory | None:
         return None
     request, limit = (whole_from_quantity(memory.get(name) or 0) for name in ("request", "limit"))
     return RankMemory(request_bytes=request, limit_bytes=limit)
+
+
+def stall_from_json(stall: Item | None) -> Stall | None:
+    """Return the failures that were not counted at once, as `reconcile.status.stall_json` wrote them."""
+    if not stall:
+        return None
+    epoch = stall.get("epoch")
+    reached = Reached(
+        step=stall.get("step"), saved_step=stall.get("savedStep"), epoch=None if epoch is None else float(epoch)
+    )
+    return Stall(
+        failures=stall.get("failures") or 0,
+        row=stall.get("row") or 0,
+        ran_s=stall.get("silentSeconds") or 0,
+        reached=reached,
+    )
 
 
 def failure_from_json(failure: Item | None) -> FailureRecord | None:

@@ -11,7 +11,7 @@ from coda.correlation import Alike
 from coda.diagnosis import Diagnosis, Reason, Retry
 from coda.lifecycle.evidence import OOM_KILLED, killed_for_memory, logs_needed
 from coda.lifecycle.failures import RANK_FAILED, Failure
-from coda.lifecycle.retry import MOST_UNCOUNTED, roll_back
+from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
     FailureRecord,
     LifecycleConfig,
@@ -23,6 +23,7 @@ from coda.lifecycle.state import (
     Terms,
 )
 from coda.model import Phase
+from coda.progress.stall import MOST_UNCOUNTED, Stall
 
 CONFIG = LifecycleConfig()
 OWN = Failure(own=True, reason=RANK_FAILED, message="rank 1 on n1 failed with exit code 1")
@@ -71,7 +72,9 @@ def test_infrastructure_is_not_counted_and_its_node_is_avoided() -> None:
 
 def test_infrastructure_that_fails_so_everywhere_counts_in_the_end() -> None:
     """A rule may be wrong: no job is tried for ever."""
-    progress = after(diagnosis(Reason.CUDA, Retry.OTHER_NODE), before=record(Reason.CUDA, MOST_UNCOUNTED)).progress
+    now = situation(diagnosis(Reason.CUDA, Retry.OTHER_NODE), before=record(Reason.CUDA, MOST_UNCOUNTED))
+    now = replace(now, progress=replace(now.progress, stall=Stall(failures=MOST_UNCOUNTED, row=MOST_UNCOUNTED)))
+    progress = roll_back(now, OWN, 100.0, CONFIG).progress
     assert (progress.failures, progress.disruptions, list(progress.avoid)) == (1, 0, ["n1"])
 
 
@@ -114,11 +117,13 @@ def test_the_last_of_all_attempts_says_so_whatever_its_log_shows(log: Diagnosis 
     assert progress.message.endswith("; all 4 allowed attempts have failed")
 
 
-def in_time(found: Diagnosis, before: FailureRecord, *, ran_s: float = 60.0, attempt: int = 2) -> Progress:
+def in_time(
+    found: Diagnosis, before: FailureRecord, *, ran_s: float = 60.0, attempt: int = 2, stall: Stall | None = None
+) -> Progress:
     """What follows if an attempt ends so after `ran_s`."""
     now = situation(found, before=before)
     pods = tuple(replace(pod, attempt=attempt, name=f"job-{attempt}-{pod.rank}") for pod in now.pods)
-    now = replace(now, progress=replace(now.progress, attempt=attempt), pods=pods)
+    now = replace(now, progress=replace(now.progress, attempt=attempt, stall=stall), pods=pods)
     return roll_back(now, OWN, now.progress.launch_s + ran_s, CONFIG).progress
 
 
@@ -128,18 +133,20 @@ CRASH = diagnosis(Reason.CORE_DUMP, Retry.ONCE)
 
 
 @pytest.mark.parametrize(
-    ("ran_s", "attempt", "repeats"),
+    ("ran_s", "attempt", "repeats", "failures"),
     [
-        pytest.param(LONG_S - 1, 2, MOST_UNCOUNTED + 1, id="soon again"),
-        pytest.param(LONG_S, 2, 1, id="after a long run"),
-        pytest.param(LONG_S - 1, 3, 1, id="the attempt in between ended otherwise"),
+        pytest.param(LONG_S - 1, 2, MOST_UNCOUNTED + 1, 1, id="soon again"),
+        pytest.param(LONG_S, 2, 1, 1, id="after ten minutes"),
+        pytest.param(14 * 86_400.0, 2, 1, 0, id="after weeks"),
+        pytest.param(LONG_S - 1, 3, 1, 1, id="the attempt in between ended otherwise"),
     ],
 )
-def test_broken_hardware_weeks_apart_is_not_in_a_row(ran_s: float, attempt: int, repeats: int) -> None:
-    progress = in_time(ECC, record(Reason.ECC, MOST_UNCOUNTED), ran_s=ran_s, attempt=attempt)
+def test_broken_hardware_weeks_apart_is_not_in_a_row(ran_s: float, attempt: int, repeats: int, failures: int) -> None:
+    stall = Stall(failures=MOST_UNCOUNTED + 1, row=MOST_UNCOUNTED)
+    progress = in_time(ECC, record(Reason.ECC, MOST_UNCOUNTED), ran_s=ran_s, attempt=attempt, stall=stall)
     assert progress.failure is not None
     assert progress.failure.repeats == repeats
-    assert (progress.failures, progress.phase) == (int(repeats > 1), Phase.RESTARTING)
+    assert (progress.failures, progress.phase) == (failures, Phase.RESTARTING)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from coda.lifecycle import TEMPLATE_REFUSED, Progress
 from coda.model import Phase
+from coda.progress.stall import Reached, Stall
 from coda_operator.reconcile.events import event_json
 from coda_operator.reconcile.status import status_json
 from coda_operator.view.job_record import progress_from_json
@@ -39,6 +43,21 @@ def test_what_is_written_is_read_back_as_it_was() -> None:
     assert progress_from_json(status) == RUNNING
     assert (status["gpus"], status["cores"]) == (16, 12)
     assert [entry["name"] for entry in status["avoidNodes"]] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        Stall(failures=4, row=3, ran_s=720),
+        Stall(failures=0, row=6, reached=Reached(step=0, saved_step=0, epoch=1.25)),
+    ],
+)
+def test_uncounted_failures_are_read_back_as_they_were(stall: Stall) -> None:
+    stalled = replace(RUNNING, stall=stall)
+    status = json.loads(json.dumps(status_json(stalled, {}, None, SPEC, 1000.0)))
+    assert progress_from_json(status) == stalled
+    del status["stall"]  # as an older operator leaves it
+    assert progress_from_json(status) == RUNNING
 
 
 def test_a_condition_keeps_its_time_until_it_turns() -> None:
