@@ -18,7 +18,7 @@ WINDOW_S: Final = 86_400.0
 STOPS: Final = 3
 """Jobs that stopped with one signature, before others stop at their first failure. Source: the issue."""
 ONE_ACCIDENT_S: Final = 600.0
-"""Infrastructure failures within this time are one accident, however many jobs it met. Our choice."""
+"""Failures of the infrastructure, or that may pass, are one accident within this time. Our choice."""
 _INFRASTRUCTURE: Final = "IF"
 
 
@@ -68,11 +68,11 @@ def alike_among(jobs: Iterable[FailedJob], signature: str, own_uid: str, now_s: 
 def is_stopped_by(alike: Alike, found: Diagnosis) -> bool:
     """True if enough of the user's other jobs stopped so that one more attempt is a waste.
 
-    Never for what is the node's fault, nor for a preempted job. What may be an accident of the infrastructure counts
-    once in ten minutes: an outage stops many jobs of one user together."""
+    Never for what is the node's fault, nor for a preempted job. What may be an accident of the infrastructure, or may
+    pass, counts once in ten minutes: an outage stops many jobs of one user together."""
     if found.retry is Retry.OTHER_NODE or found.reason is Reason.PREEMPTED:
         return False
-    if found.category != _INFRASTRUCTURE:
+    if found.category != _INFRASTRUCTURE and found.retry is not Retry.YES:
         return len(alike.stops_s) >= STOPS
     accidents, last_s = 0, 0.0
     for stop_s in sorted(alike.stops_s):

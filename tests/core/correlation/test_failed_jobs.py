@@ -6,7 +6,7 @@ import pytest
 
 from coda.correlation import Alike, FailedJob, Outcome, alike_among, is_stopped_by
 from coda.correlation.failed_jobs import ONE_ACCIDENT_S, WINDOW_S
-from coda.diagnosis import Diagnosis, Reason, Retry
+from coda.diagnosis import Diagnosis, End, RankLog, Reason, Retry, classify
 
 NOW_S = 1e6
 CRASH = Diagnosis(reason=Reason.CORE_DUMP, retry=Retry.ONCE)
@@ -76,6 +76,25 @@ def test_an_outage_that_stops_many_jobs_together_is_one_accident() -> None:
     assert not is_stopped_by(alike(*together), PORTS)
     assert is_stopped_by(alike(*apart), PORTS)
     assert is_stopped_by(alike(*together), CRASH)  # a sweep with one mistake
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the GetObject operation",
+        "OSError: [Errno 116] Stale file handle: '/data/train/00017.tar'",
+        "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.",
+        "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://data.example/x",
+    ],
+)
+def test_an_outage_of_storage_is_one_accident_whatever_table_6_calls_it(line: str) -> None:
+    log = f'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{line}\n'
+    found = classify([RankLog(log=log.encode(), rank=0)], [End(exit_code=1, rank=0)])
+    assert (found.reason, found.retry) == (Reason.INPUTS, Retry.YES)
+    together = [failed(n, ago_s=72_000.0 + n) for n in range(3)]
+    apart = [failed(n, ago_s=60.0 + n * ONE_ACCIDENT_S) for n in range(3)]
+    assert not is_stopped_by(alike(*together), found)
+    assert is_stopped_by(alike(*apart), found)
 
 
 @pytest.mark.parametrize(("reason", "retry"), [(Reason.ECC, Retry.OTHER_NODE), (Reason.PREEMPTED, Retry.YES)])
