@@ -40,6 +40,7 @@ class Failure:
     message: str
     nodes: tuple[str, ...] = ()  # to avoid from now on
     is_last: bool = False  # another attempt would fail the same way
+    overused_by: RankPod | None = None  # who was evicted for what it had used up
 
 
 def gang_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
@@ -56,15 +57,17 @@ def pod_gone(rank: int) -> Failure:
 def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     """Return the first failure of the attempt's pods, or None: an own failure before a disruption, then by rank.
 
+    First of all a rank that used up its node: its peers fail of that.
+
     A pod that was seen and is gone is a failure even if a new pod has its name: no rank starts twice in an attempt."""
     if lost := lost_ranks(now):
         return pod_gone(min(lost))
     found = [
-        (not failure.own, pod.rank, failure)
+        (failure.overused_by is None, not failure.own, pod.rank, failure)
         for pod in of_attempt(now)
         if (failure := _pod_failure(pod, now, now_s, config)) is not None
     ]
-    return min(found, key=lambda entry: entry[:2])[2] if found else None
+    return min(found, key=lambda entry: entry[:3])[3] if found else None
 
 
 def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
@@ -82,7 +85,9 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         return Failure(own=True, reason=RANK_FAILED, message=f"{where} failed{code}{said}")
     if pod.state is PodState.FAILED:
         message = f"{where} was ended from outside: {pod.reason}" + (f": {pod.message}" if pod.message else "")
-        return Failure(own=False, reason=pod.reason or "Disrupted", message=message, nodes=_nodes(pod.node))
+        by = pod if pod.overuse else None
+        reason = pod.reason or "Disrupted"
+        return Failure(own=False, reason=reason, message=message, nodes=_nodes(pod.node), overused_by=by)
     if pod.node and is_lost(pod.node, now, now_s, config):
         return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
     since_s = None if pod.node else pod.unschedulable_since_s  # a refusal may be written after the binding

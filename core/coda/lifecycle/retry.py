@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,12 +11,15 @@ from coda.allocator.memory_growth import grown_memory, growth_text
 from coda.correlation import is_stopped_by
 from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
+from coda.diagnosis.classifier import EVIDENCE_CHARS
+from coda.diagnosis.reasons import FACTS
 from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure
 from coda.lifecycle.state import (
     FailureRecord,
     LifecycleConfig,
     PodState,
     Progress,
+    RankPod,
     Situation,
     Step,
     deletable,
@@ -25,7 +29,7 @@ from coda.lifecycle.transitions import end_trial, finish, trial_text, with_trial
 from coda.model.job import Phase
 from coda.model.trial_run import TrialOutcome
 from coda.progress.stall import stall_after, stall_wait_s
-from coda.wording import counted, listed
+from coda.wording import counted, listed, without_controls
 
 TRIAL_FAILED: Final = "TrialFailed"
 """The reason of a job that its trial ended."""
@@ -36,6 +40,17 @@ NAMED_JOBS: Final = 3
 EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
 ALL_FAILED: Final = "all {} allowed attempts have failed"
 CUT_SHORT: Final = f"it is not tried again: {STOPS} other jobs of this user stopped so within a day"
+TRIED_AGAIN: Final = "it is tried again while spec.retries allows"
+NOT_YET_COUNTED: Final = "it is tried again, and not counted as a failure: the next time in a row it counts"
+_OVERUSED: Final[Mapping[str, tuple[Reason, str, str]]] = {
+    "memory": (Reason.CPU_MEMORY, "", "request as much memory as it needs, or use fewer data workers"),
+    "ephemeral-storage": (
+        Reason.INPUTS,
+        "disk full",
+        "write less into the container, use a volume, or request as much ephemeral-storage as it needs",
+    ),
+}
+"""What is said of a rank that used up its node: reason, what Table 6 has no word for, advice."""
 NOT_ALIGNED: Final = "SMTAlignmentError"
 _MOST_THREADS: Final = 64  # of one processor core. Our choice: many times what exists
 _NOT_ALIGNED_SAID: Final = re.compile(r"requested \d+ cpus not multiple cpus per core = (\d+)")
@@ -51,6 +66,8 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     now = _with_stall(now, now_s, adds=suspected)
     if found is not None:
         now, failure = _judged(now, failure, found, now_s, config)
+    if failure.overused_by is not None:
+        now, failure = _evicted_for(failure.overused_by, now, failure, now_s)
     if now.progress.is_tried and (ended := _trial_failed(before, now, failure, now_s, config)) is not None:
         return ended
     failures = now.progress.failures + (1 if failure.own else 0)
@@ -117,6 +134,40 @@ def _with_aligned_cores(now: Situation, failure: Failure) -> tuple[Situation, Fa
     which = "of its other containers" if chose else "of spec.cpusPerReplica, and of each container,"
     message = f"{failure.message}; on such a node the cores {which} must be a multiple of {threads}"
     return now, replace(failure, message=message)
+
+
+def _evicted_for(pod: RankPod, now: Situation, failure: Failure, now_s: float) -> tuple[Situation, Failure]:
+    """Return situation and failure of a rank that used up its node's memory or disk, and was evicted for that.
+
+    Once it may be chance: others had taken the rest. The next attempt runs on another node."""
+    before, attempt = now.progress.failure, now.progress.attempt
+    reason, sub_reason, advice = _OVERUSED.get(pod.overuse, _OVERUSED["memory"])
+    is_row = before is not None and before.attempt == attempt - 1
+    is_row = is_row and before is not None and (before.reason, before.sub_reason) == (reason.value, sub_reason)
+    repeats = before.repeats + 1 if before is not None and is_row else 1
+    own, failures = repeats > 1, now.progress.failures + 1
+    decision = NOT_YET_COUNTED
+    if own:
+        is_over = failures > now.terms.retries
+        decision = f"it is not tried again: {ALL_FAILED.format(failures)}" if is_over else TRIED_AGAIN
+    record = FailureRecord(
+        attempt=attempt,
+        reason=reason.value,
+        sub_reason=sub_reason,
+        category=FACTS[reason].category,
+        explicit=True,
+        rank=pod.rank,
+        node=pod.node or "",
+        evidence=without_controls(pod.message)[:EVIDENCE_CHARS],
+        advice=advice,
+        retry=Retry.YES.value,
+        decision=decision,
+        repeats=repeats,
+        time_s=now_s,
+    )
+    message = f"{failure.message[:MESSAGE_ROOM]}; {decision}"
+    now = replace(now, progress=replace(now.progress, failure=record))
+    return now, replace(failure, own=own, message=message)
 
 
 def _trial_failed(
@@ -266,4 +317,4 @@ def _decision(found: Diagnosis, node: str | None, *, outside: bool, is_last: boo
         return "it is not tried again: it failed so twice"
     if is_last:
         return f"it is not tried again: {found.advice}; then {SUBMIT_AGAIN}"
-    return "it is tried again while spec.retries allows"
+    return TRIED_AGAIN

@@ -81,6 +81,7 @@ class RankPod:
     ended_s: float | None = None  # the same of its main container's end
     exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
+    overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
     reason: str = ""  # why it failed or cannot start
     message: str = ""
     size: RankSize | None = None  # cores of its main container, while that runs

@@ -13,6 +13,7 @@ from typing import Any
 from coda.errors import InvalidInput
 from coda.lifecycle import PodState, RankPod
 from coda.wording import listed
+from coda_kube.failures.evictions import overuse_of
 from coda_kube.objects.names import (
     ANNOTATION_BOOT,
     ANNOTATION_PLAN,
@@ -24,7 +25,7 @@ from coda_kube.objects.names import (
     RANK_FINALIZER,
     pod_name,
 )
-from coda_kube.objects.pods.main_container import main_status
+from coda_kube.objects.pods.main_container import main_container, main_status
 from coda_kube.objects.pods.node_terms import pin_of
 from coda_kube.objects.pods.stops import announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time
@@ -84,6 +85,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
         ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
         exit_code=_terminated(main).get("exitCode"),
         disrupted=disrupted,
+        overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
         reason=reason,
         message=message,
         size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,

@@ -291,6 +291,17 @@ def test_whose_fault_it_is_that_kubernetes_ended_a_pod(reason: str, message: str
     assert rank_pod_from_json(pod(status), now_s=NOW_S).disrupted is disrupted
 
 
+def test_a_pod_that_was_evicted_says_what_its_main_container_had_used_up() -> None:
+    said = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 91244Ki. "
+    used = "Container train was using 90Gi, request is 8Gi, has larger consumption of memory. "
+    status = {"phase": "Failed", "reason": "Evicted", "message": said + used}
+    evicted = pod(status)
+    assert rank_pod_from_json(evicted, now_s=NOW_S).overuse == ""  # a sidecar of that name
+    evicted["spec"]["containers"] = [{"name": "train"}]
+    known = rank_pod_from_json(evicted, now_s=NOW_S)
+    assert (known.overuse, known.disrupted) == ("memory", True)
+
+
 def test_how_long_a_pod_is_unschedulable_is_measured_by_our_own_clock() -> None:
     """The scheduler's clock may be seconds apart."""
     condition = {"type": "PodScheduled", "reason": "Unschedulable", "lastTransitionTime": "1999-01-01T00:00:00Z"}
