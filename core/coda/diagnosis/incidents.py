@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coda.diagnosis.log_lines import LogLines, Severity
+from coda.diagnosis.mentions import is_raised, names_exception, only_mentions
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 from coda.diagnosis.search import Work, matching_rules
 
@@ -44,10 +45,7 @@ _ERROR: Final = re.compile(
     r"|throw|not exist|incompatib|not compatible|not match|needs to have|nvrm: xid|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
-_RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
 _RAISED_SHAPE: Final = re.compile("error|exception|exit|interrupt|expired|warning")
-_REPORTED: Final = re.compile(r"(?:[a-z_]\w{0,60}+\.){1,8}+[A-Z]\w{1,80}+(?:: |$)")
-"""How Python names an exception of any class that is not built in."""
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
 _CODE: Final = re.compile(
@@ -116,6 +114,8 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
         rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
+        if only_mentions(lines.line(hit.line), rule, is_alone=chain is None):
+            continue
         hit.kind = _kind_of(hit, rule, lines) if chain is None else _kind_in(chain, hit, lines)
         if hit.kind == Kind.NOISE:
             continue
@@ -181,9 +181,7 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return Kind.NOISE
     if line.level in (Severity.INFO, Severity.WARNING):
         return Kind.CONSEQUENCE if hit.weight >= _SURE else Kind.NOISE
-    if line.level is Severity.ERROR or _ERROR.search(line.text) or _RAISED.match(line.text):
-        return hit.kind
-    if _REPORTED.match(line.text):
+    if is_raised(line) or _ERROR.search(line.text):
         return hit.kind
     if _PROGRESS.search(line.text):
         return Kind.NOISE
@@ -193,13 +191,13 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
 
 def _is_dealt_with(text: str) -> bool:
     """True if a line says that the program goes on. What was raised may only say what somebody could do."""
-    return _GOES_ON.search(text) is not None and not _GIVES_UP.search(text) and not _RAISED.match(text)
+    return _GOES_ON.search(text) is not None and not _GIVES_UP.search(text) and not names_exception(text)
 
 
 def _is_said_by_an_error(index: int, lines: LogLines) -> bool:
     """True if a few lines before an exception is named: this line may be a part of its message."""
     return any(
-        _RAISED_SHAPE.search(lines.shapes[near]) and _RAISED.match(lines.line(near).text)
+        _RAISED_SHAPE.search(lines.shapes[near]) and names_exception(lines.line(near).text)
         for near in range(max(0, index - _NEAR), index)
     )
 
