@@ -81,7 +81,7 @@ def beside_others(found: Diagnosis, *, on_seats: bool) -> Diagnosis:
 
     `on_seats`: it is a guest itself, which Coda limits for others; else opportunistic jobs were on its nodes. These
     may have held the GPU memory that it lacked: nothing proves that it fails the same way again."""
-    if found.reason is not Reason.GPU_MEMORY or found.retry is not Retry.NO:
+    if found.reason is not Reason.GPU_MEMORY or found.retry not in (Retry.NO, Retry.OTHER_NODE):
         return found
     held = "others on its GPU may have needed" if on_seats else "opportunistic jobs on its node may have held"
     advice = f"{held} the memory; if it fails so without them, {found.advice}"
