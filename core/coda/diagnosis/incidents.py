@@ -9,6 +9,7 @@ from typing import Final
 
 from coda.diagnosis.log_lines import LogLines, Severity
 from coda.diagnosis.mentions import is_raised, names_exception, only_mentions
+from coda.diagnosis.reasons import Reason
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 from coda.diagnosis.search import Work, matching_rules
 
@@ -121,7 +122,7 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
             continue
         last = hit.line if chain is None else max(hit.line, chain.end - _AFTER)
         if rest is not None and rest.goes_on_after(last, lines.line(hit.line).rank):
-            if chain is None or not _is_uncaught(chain, lines):
+            if not _is_of_a_dead_gpu(hit, rule, lines) and (chain is None or not _is_uncaught(chain, lines)):
                 continue
             hit.survived = True
         group = (0, _first_of(hit.line, last_alone, lines)) if chain is None else (1, chain.start)
@@ -145,6 +146,12 @@ def _first_of(index: int, last: dict[int | None, tuple[int, int]], lines: LogLin
 def _is_uncaught(chain: _Chain, lines: LogLines) -> bool:
     """True if a traceback begins in the main program: what stands behind it may have been printed before it."""
     return any(shape.endswith("inmodule") for shape in lines.shapes[chain.start + 1 : chain.start + 3])
+
+
+def _is_of_a_dead_gpu(hit: _Hit, rule: Rule, lines: LogLines) -> bool:
+    """True if an exception says that a GPU is lost or its memory broken: only others go on, or what is left of it."""
+    is_broken = rule.reason is Reason.ECC or (rule.reason is Reason.CUDA and hit.weight >= _SURE_WARNING)
+    return is_broken and hit.kind == Kind.CAUSE and names_exception(lines.line(hit.line).text)
 
 
 def _mark_passed(hits: list[_Hit], lines: LogLines, rest: _Rest | None) -> None:
