@@ -9,7 +9,7 @@ from typing import Final
 
 from coda.diagnosis.log_lines import LogLines, Severity
 from coda.diagnosis.mentions import is_raised, names_exception, only_mentions
-from coda.diagnosis.reasons import Reason
+from coda.diagnosis.reasons import Reason, Retry
 from coda.diagnosis.rules import Kind, Rule, RuleBook
 from coda.diagnosis.search import Work, matching_rules
 
@@ -42,8 +42,9 @@ _FAILED: Final = re.compile("error|fail|exception|denied|refused|killed|timed ou
 _ERROR: Final = re.compile(
     r"error|exception|fail|fatal|panic|critical|abort|assert|cannot|can't|unable|warn |caused by|what\(\):|no such"
     r"|not found|denied|refused|invalid|illegal|corrupt|killed|timed out|mismatch|undefined|unrecognized|unexpected"
-    r"|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old|unsupported|not supported"
-    r"|throw|not exist|incompatib|not compatible|not match|needs to have|nvrm: xid|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
+    r"|deadline exceeded|out of memory|could not|couldn't|please|must|missing|required|not a valid|too old"
+    r"|unsupported|not supported|throw|not exist|incompatib|not compatible|not match|needs to have|nvrm: xid"
+    r"|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
 _RAISED_SHAPE: Final = re.compile("error|exception|exit|interrupt|expired|warning")
@@ -193,6 +194,8 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
     if _PROGRESS.search(line.text):
         return Kind.NOISE
     sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)
+    if sure and rule.retry is Retry.OTHER_NODE:  # no exit code, signal or peer is doubted for its sake
+        return Kind.CONSEQUENCE
     return Kind.WEAK if sure else Kind.NOISE
 
 

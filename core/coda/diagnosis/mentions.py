@@ -23,9 +23,17 @@ _WELL: Final = re.compile(
 )
 _PREPARED: Final = re.compile(
     r"\b(?:enabled|disabled|watcher|watching|listener|listening|polling|registered|installed|max_restarts|whenever)\b"
-    r"|\b(?:when|if|on|upon|in case of) (?:an? |the )?(?:sigterm|nodelost|preempt|evict|spot|terminat|interrupt|nccl)",
+    r"|\btimeout[ =:]{1,3}\d"
+    r"|\b(?:when|if|on|upon|in case of) (?:\w{1,12} ){0,3}"
+    r"(?:sigterm|nodelost|preempt|evict|spot|terminat|interrupt|nccl)",
     re.IGNORECASE,
 )
+_WENT_AWAY: Final = re.compile(
+    r"error|fail|lost|timed out|timeout|closed|died|abort|refused|unreachable|unavailable|unexpected|disconnect"
+    r"|terminat|gone|stall|missed|down\b|reset|hang|stuck|exceeded|respond|no route|dump|crash|broken",
+    re.IGNORECASE,
+)
+"""Words of which one is in a line that says of a peer what happened to it."""
 _STATED: Final = re.compile(
     r"(?:\[[^\]]{1,60}\] {0,2}|\S{1,60}: {1,4}|what\(\): {1,4}|\*{3} ){0,4}(?:\w{1,30} ){0,2}"
     r"(?:\w{0,20}(?:error|fatal|fail)|unable|cannot|can.t|could|nvrm|xid|unhandled|unexpected|uncorrectable|gpu|dbe"
@@ -53,6 +61,8 @@ def only_mentions(line: Line, rule: Rule, *, is_alone: bool) -> bool:
         return False
     if _WELL.search(line.text) or _PREPARED.search(line.text):
         return True
+    if is_alone and rule.kind is Kind.PEER:
+        return line.level is Severity.INFO or not _WENT_AWAY.search(line.text)
     return is_alone and rule.reason in (Reason.ECC, Reason.CUDA) and not _STATED.match(line.text)
 
 

@@ -24,6 +24,10 @@ HELD = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB "
     "of which 11.00 MiB is free. Process 3412 has 78.60 GiB memory in use. Of the allocated memory {} is allocated by P"
 )
+HELD_BEFORE = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 79.11 GiB total capacity; 0 bytes already "
+    "allocated; 1.50 MiB free; 0 bytes reserved in total by PyTorch)"
+)
 SET_DEVICE = f"{TRACEBACK[:-11]}    torch.cuda.set_device(0)\ntorch.AcceleratorError: CUDA error: out of memory\n"
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 WATCHDOG = "[rank5]:[E412 ProcessGroupNCCL.cpp:629] [Rank 5] Watchdog caught collective operation timeout: WorkNCCL()"
@@ -45,7 +49,7 @@ def test_a_gpu_that_cannot_be_opened_is_not_misuse(line: str, before: str) -> No
     assert (found.reason, found.retry) == (Reason.CUDA_INIT, Retry.OTHER_NODE), found.rule
 
 
-@pytest.mark.parametrize("log", [SET_DEVICE, TRACEBACK + HELD.format("0 bytes"), HELD.format("0 bytes")])
+@pytest.mark.parametrize("log", [SET_DEVICE, TRACEBACK + HELD.format("0 bytes"), HELD.format("0 bytes"), HELD_BEFORE])
 def test_gpu_memory_that_others_hold_before_the_first_tensor_is_the_nodes(log: str) -> None:
     found = diagnosed(log)
     assert (found.reason, found.retry) == (Reason.GPU_MEMORY, Retry.OTHER_NODE), found.rule
@@ -73,6 +77,12 @@ def test_an_abort_alone_is_a_core_dump_and_so_is_another_fatal_error() -> None:
     assert diagnosed(PYTHON_ABORTED, 134).reason is Reason.CORE_DUMP
     assert diagnosed("Fatal Python error: Segmentation fault\n", 139).explicit
     assert diagnosed("Fatal Python error: init_fs_encoding: failed to get the codec\n", 1).reason is Reason.CORE_DUMP
+
+
+def test_what_was_raised_in_a_worker_is_the_cause_not_that_it_was_caught() -> None:
+    caught = "torch.AcceleratorError: Caught AcceleratorError in pin memory thread for device 0.\n"
+    original = f"Original {TRACEBACK}{ECC}\n"
+    assert diagnosed(TRACEBACK + caught + original).reason is Reason.ECC
 
 
 def test_a_watchdog_that_hangs_is_a_peers_failure() -> None:

@@ -45,6 +45,12 @@ def test_what_the_node_could_not_start_is_tried_on_another(message: str) -> None
     assert not would_fail_the_gang(found)
 
 
+@pytest.mark.parametrize("message", ["context deadline exceeded", 'name "main_j" is reserved for "ab12"'])
+def test_a_container_that_the_node_could_not_create_is_tried_on_another(message: str) -> None:
+    found = classify([], [End(said=("CreateContainerError", f"failed: {message}"), rank=0)])
+    assert found.retry is Retry.OTHER_NODE, found.rule
+
+
 @pytest.mark.parametrize("message", OF_THE_POD)
 def test_a_command_that_no_node_can_start_ends_the_job(message: str) -> None:
     found = diagnosed(message)

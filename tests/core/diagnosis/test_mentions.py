@@ -53,6 +53,15 @@ MENTIONS = [
     "preemption: checkpoint on preemption notice enabled",
     "spot instance termination watcher started",
     "max_restarts=3, monitor_interval=5, will restart on NodeLost",
+    "    GPU Reset Status",
+    "NVLink Replay Errors: 0",
+    "alerts: ECCUncorrectable -> page, Xid 79 -> drain",
+    "* 2.3: fixed 'GPU is lost' when MIG is enabled",
+    "  --requeue    put the job back in the queue if it was preempted by a higher one",
+    "[info] elastic: on worker failure the group restarts up to 3 times (node lost, NCCL error)",
+    "fault tolerance: heartbeat timeout 120 s",
+    "gloo/transport: using eth0",
+    "Draining the data queue before the next epoch",
     "Registered handler: will save a checkpoint when SIGTERM is received",
 ]
 HAPPENED = [
@@ -85,6 +94,12 @@ def test_a_mention_is_not_the_cause(before: str, ending: str, code: int, said: t
     known = (reason, Reason.TRACEBACK) if reason is Reason.NO_SIGNATURE else (reason,)
     assert found.reason in known, (found.rule, found.evidence)
     assert found.retry is not Retry.OTHER_NODE
+
+
+def test_a_gpu_that_is_not_there_decides_before_no_crash_unless_it_is_an_error() -> None:
+    line = "torch.cuda.is_available() returned False in the launcher, as expected"
+    assert diagnosed(f"{line}\nstarting\nSegmentation fault (core dumped)\n", 139).reason is Reason.CORE_DUMP
+    assert diagnosed(f"AssertionError: {line}\n", 1).reason is Reason.CUDA_INIT
 
 
 def test_a_report_after_the_failure_is_not_the_cause() -> None:

@@ -22,6 +22,8 @@ STORAGE = [
     "RuntimeError: INTERNAL: Error reading from gs://b/o: CURL error[56] Failure when receiving data from the peer",
     "OSError: When reading information for key 'a' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject "
     "operation: curlCode: 28, Timeout was reached",
+    "OSError: [Errno 16] Please reduce your request rate.",
+    "OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/lustre/data/x.bin'",
     "OSError: [Errno 103] Software caused connection abort",
     "OSError: [Errno 11] Resource temporarily unavailable: '/lustre/lock'",
     "huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub and "
