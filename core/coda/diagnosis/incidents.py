@@ -189,8 +189,11 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return Kind.NOISE
     if line.level in (Severity.INFO, Severity.WARNING):
         return Kind.CONSEQUENCE if hit.weight >= _SURE else Kind.NOISE
-    if is_raised(line) or _ERROR.search(line.text):
+    if is_raised(line):
         return hit.kind
+    if _ERROR.search(line.text):
+        is_told = rule.reason is not Reason.PREEMPTED or "error: " in line.text
+        return hit.kind if is_told else min(hit.kind, Kind.WEAK)
     if _PROGRESS.search(line.text):
         return Kind.NOISE
     sure = hit.weight >= _SURE or hit.kind == Kind.WEAK or _is_said_by_an_error(hit.line, lines)

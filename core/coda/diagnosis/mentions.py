@@ -23,7 +23,7 @@ _WELL: Final = re.compile(
 )
 _PREPARED: Final = re.compile(
     r"\b(?:enabled|disabled|watcher|watching|listener|listening|polling|registered|installed|max_restarts|whenever)\b"
-    r"|\btimeout[ =:]{1,3}\d"
+    r"|^\+{1,4} |\btrap\b|\btimeout[ =:]{1,3}\d"
     r"|\b(?:when|if|on|upon|in case of) (?:\w{1,12} ){0,3}"
     r"(?:sigterm|nodelost|preempt|evict|spot|terminat|interrupt|nccl)",
     re.IGNORECASE,

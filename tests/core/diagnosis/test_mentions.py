@@ -57,6 +57,8 @@ MENTIONS = [
     "NVLink Replay Errors: 0",
     "alerts: ECCUncorrectable -> page, Xid 79 -> drain",
     "* 2.3: fixed 'GPU is lost' when MIG is enabled",
+    "+ trap cleanup SIGTERM SIGHUP",
+    "trap 'echo Received SIGTERM; kill 0' TERM",
     "  --requeue    put the job back in the queue if it was preempted by a higher one",
     "[info] elastic: on worker failure the group restarts up to 3 times (node lost, NCCL error)",
     "fault tolerance: heartbeat timeout 120 s",
@@ -100,6 +102,13 @@ def test_a_gpu_that_is_not_there_decides_before_no_crash_unless_it_is_an_error()
     line = "torch.cuda.is_available() returned False in the launcher, as expected"
     assert diagnosed(f"{line}\nstarting\nSegmentation fault (core dumped)\n", 139).reason is Reason.CORE_DUMP
     assert diagnosed(f"AssertionError: {line}\n", 1).reason is Reason.CUDA_INIT
+
+
+def test_an_eviction_that_a_line_names_beside_an_error_hides_no_exception() -> None:
+    assert (
+        diagnosed(f"classes: 0=normal 3=ECC error 4=preempted\n{TRACEBACK}KeyError: 'lr'\n", 1).reason
+        is Reason.SEMANTIC
+    )
 
 
 def test_a_report_after_the_failure_is_not_the_cause() -> None:
