@@ -189,8 +189,12 @@ def _kind_of(hit: _Hit, rule: Rule, lines: LogLines) -> int:
         return Kind.NOISE
     if line.level in (Severity.INFO, Severity.WARNING):
         return Kind.CONSEQUENCE if hit.weight >= _SURE else Kind.NOISE
-    if is_raised(line):
-        return hit.kind
+    return hit.kind if is_raised(line) else _kind_if_told(hit, rule, lines)
+
+
+def _kind_if_told(hit: _Hit, rule: Rule, lines: LogLines) -> int:
+    """Return what a line proves that is no exception and has no level."""
+    line = lines.line(hit.line)
     if _ERROR.search(line.text):
         is_told = rule.reason is not Reason.PREEMPTED or "error: " in line.text
         return hit.kind if is_told else min(hit.kind, Kind.WEAK)

@@ -11,8 +11,16 @@ from functools import lru_cache
 from importlib import resources
 from typing import Final, TypeVar
 
-from coda.diagnosis.patterns import LEAST_LETTERS, Pattern, Probe, Where, letters_of, pattern_from_text
-from coda.diagnosis.probes import Entry, ProbeIndex
+from coda.diagnosis.patterns import (
+    LEAST_LETTERS,
+    Entry,
+    Pattern,
+    Probe,
+    ProbeIndex,
+    Where,
+    letters_of,
+    pattern_from_text,
+)
 from coda.diagnosis.reasons import FACTS, Reason, Retry
 from coda.errors import InvalidInput
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coda.diagnosis.log_lines import LogLines
-from coda.diagnosis.probes import Entry, ProbeIndex
+from coda.diagnosis.patterns import Entry, ProbeIndex
 
 MOST_TRIALS: Final = 1_800  # patterns on lines, of one log
 MOST_TRIED_CHARS: Final = 1 << 19

@@ -9,7 +9,7 @@ from coda.diagnosis import Diagnosis, End, RankLog, Reason, Retry, classify
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    main()\n'
 RETRYING = (
     "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by "
-    "'NameResolutionError(\"<HTTPSConnection(host='pypi.org')>: Failed to resolve 'pypi.org'\")': /simple/a/\n"
+    "'NameResolutionError(\"<HTTPSConnection(host='index.corp')>: Failed to resolve 'index.corp'\")': /simple/a/\n"
 )
 NO_PACKAGE = (
     "ERROR: Could not find a version that satisfies the requirement a (from versions: none)\n"
