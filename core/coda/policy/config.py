@@ -146,7 +146,7 @@ class PolicyConfig:
     """Jobs named in one refusal, >= 0. Default: as many as a person reads; the largest come first."""
 
     policy: str = PLAIN
-    """One of `policies.POLICIES`. Default: the one that needs nothing but the jobs, and stops nobody."""
+    """One of `policies.POLICIES`. Default: the one that needs nothing but the jobs."""
 
     mix: Mix = TYPICAL_MIX
     """The workload by which `fgd` judges fragmentation; weights not negative. Default: the month of CODA's text."""

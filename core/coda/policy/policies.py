@@ -50,8 +50,8 @@ class Policy:
     cores: how many cores training jobs start with
     lends_spare_cores: cores that no job owns are lent to training jobs that gain from them (`cores`)
     profiles_jobs: a profile says what a job can use only after it ran for a while (`cores` AT_BEST)
-    preempts: the rule by which running jobs are stopped for jobs that go first; None: no job is stopped
-    limits_overtaking: a job that has waited too long is promised a start (`promises`)
+    preempts: the rule by which running jobs are stopped for jobs that go first; None: none is, for its place alone
+    limits_overtaking: a job that has waited too long is promised a start (`promises`); resumable ones stop for it
     reserves_for_first: the first job that does not fit is promised a start at once, at any price (EASY back-filling)
     has_arrays: the cluster is divided between CPU jobs, large and small GPU jobs
     throttles: CPU jobs get less memory bandwidth while they slow a training job (`contention`)"""
@@ -70,11 +70,6 @@ class Policy:
     reserves_for_first: bool = False
     has_arrays: bool = False
     throttles: bool = False
-
-    @property
-    def may_stop(self) -> bool:
-        """True if its decisions may have stops."""
-        return self.has_arrays or self.preempts is not None
 
     @property
     def counts_quotas(self) -> bool:
@@ -109,7 +104,8 @@ DEFAULT: Final = "coda"
 """What an installation gets, and a simulation for which nobody names one."""
 
 PLAIN: Final = "arrival"
-"""What a configuration is without a word: it needs nothing but the jobs, and stops nobody."""
+"""What a configuration is without a word: it needs nothing but the jobs, and stops some only for one
+that has waited for days."""
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
