@@ -21,6 +21,7 @@ from coda_kube.served_schema import OPENAPI
 LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CERTIFICATES: Final = {"labelSelector": "app.kubernetes.io/name=coda,app.kubernetes.io/component=tls"}
+_DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments"
 _OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
 _RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
 _LOOK_EVERY_S: Final = 0.5
@@ -59,6 +60,7 @@ class Seen:
     by_cert_manager: bool = False  # the operator leaves them to it
     jobs: Items = None  # TrainingJobs
     operator_settings: Mapping[str, str] = field(default_factory=dict)  # as its Deployment sets them, by variable
+    extender_settings: Mapping[str, str] = field(default_factory=dict)  # the same of the extender
     history_volume: Json | None = field(default_factory=dict)  # PersistentVolume of the history; empty: none is there
 
 
@@ -79,12 +81,13 @@ async def look(client: Client) -> Seen:
         _items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
         _one(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/coda-scheduler"),
         _items(client, f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets", _CERTIFICATES),
-        _one(client, f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/coda-operator"),
+        _one(client, f"{_DEPLOYMENTS}/coda-operator"),
+        _one(client, f"{_DEPLOYMENTS}/coda-extender"),
         parts_of(client),
     )
     leads = asyncio.gather(*(lead(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs = await asyncio.gather(*reads)
-    leases, scheduler, secrets, operator, parts = await more
+    leases, scheduler, secrets, operator, extender, parts = await more
     history_volume = None if operator is None else await _volume(client, history_claim(operator))
     return Seen(
         server=client.server,
@@ -106,6 +109,7 @@ async def look(client: Client) -> Seen:
         by_cert_manager=leaves_certificates(operator or {}),
         jobs=jobs,
         operator_settings=settings_of(operator or {}),
+        extender_settings=settings_of(extender or {}),
         history_volume=history_volume,
     )
 

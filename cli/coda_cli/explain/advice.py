@@ -23,7 +23,7 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.VIRTUAL_CLUSTER_FULL: "ask for fewer GPUs or for a larger quota, or end another job of its "
         "VirtualCluster",
         WaitCode.NO_MATCHING_NODE: "compare its node selector, affinity and tolerations with the nodes",
-        WaitCode.NEVER_FITS: "ask for less: even the empty cluster could not hold it",
+        WaitCode.NEVER_FITS: "ask for less, or drop locality.required: even the empty cluster could not hold it",
         WaitCode.NO_USABLE_NODE: "wait for its nodes, or for others; kubectl get nodes and coda doctor say more",
         WaitCode.INSUFFICIENT_GPUS: "ask for fewer GPUs, or wait until a job of those that hold them ends",
         WaitCode.INSUFFICIENT_CPU: "ask for fewer cores per rank, or wait until a job of those that hold them ends",

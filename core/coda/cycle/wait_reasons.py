@@ -25,7 +25,7 @@ from coda.model.resources import CPU, GPUS
 from coda.nodes.eligibility import Exclusion
 from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
-from coda.nodes.shortfall import Shortfall, reason_from_shortfall
+from coda.nodes.shortfall import Shortfall, never_within_text, reason_from_shortfall
 from coda.promises import Kept, promise_text
 from coda.wording import amount_text, amounts_text, counted, listed, numbers_of, plural
 
@@ -276,8 +276,9 @@ class _ReasonFinder:
         elif rank_class.within is None:
             message = f"needs {counted(job.replicas, 'rank')} of {each} each; even empty, {nodes} only {ranks}"
         else:
-            gang = f"needs all {counted(job.replicas, 'rank')} of {each} each within one {job.within}"
-            message = f"{gang}; even empty, no {job.within} holds more than {ranks}"
+            able, labelled = (self._search.nodes_when_empty(rank_class, level) for level in (None, rank_class.within))
+            label = self._config.levels[rank_class.within].label
+            message = never_within_text(job, ranks, label, able, able - labelled)
         numbers = numbers_of(
             ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(rank_class.eligible.matching)
         )

@@ -131,6 +131,11 @@ class NodeSearch:
             ranks_by_domain[domain] = ranks_by_domain.get(domain, 0) + ranks * nodes
         return max(ranks_by_domain.values(), default=0)
 
+    def nodes_when_empty(self, rank_class: RankClass, level: int | None) -> int:
+        """Return how many of the empty matching nodes hold a rank; with a level, how many of those in its domains."""
+        empties, amounts = self._empties(rank_class.eligible, level), self.capacity.amounts
+        return sum(nodes for (_, amount), nodes in empties.items() if rank_class.request.fits_in(amounts[amount]))
+
     def _rank_class(self, job: Job, within: int | None, side: Hashable) -> RankClass:
         eligible = self._eligible(job.constraints)
         score = self._score if job.replicas == 1 else None

@@ -43,12 +43,27 @@ def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
     return _insufficient(job, shortfall) if shortfall.most_in_one_domain is None else _no_domain_fits(job, shortfall)
 
 
+def never_within_text(job: Job, ranks: int, label: str, able: int, unlabelled: int) -> str:
+    """Say that no empty domain of the level that a gang requires holds more than `ranks` of it.
+
+    `able`: nodes that could hold a rank; `unlabelled`: those of them without the level's label."""
+    if able == unlabelled:
+        return f"{_within_text(job)}; no node that could hold a rank has the label {label}"
+    lack = "lacks" if unlabelled == 1 else "lack"
+    outside = f" ({unlabelled} of {able} nodes that could hold a rank {lack} the label {label})" if unlabelled else ""
+    return f"{_within_text(job)}; even empty, no {job.within} holds more than {ranks}{outside}"
+
+
+def _within_text(job: Job) -> str:
+    return f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
+
+
 def _no_domain_fits(job: Job, shortfall: Shortfall) -> WaitReason:
     most = shortfall.most_in_one_domain or 0
-    gang = f"needs all {counted(job.replicas, 'rank')} of {amounts_text(job.request)} each within one {job.within}"
+    short = f"enough is free in all, but no {job.within} can hold more than {most} of them now"
     return WaitReason(
         code=WaitCode.NO_DOMAIN_FITS,
-        message=f"{gang}; enough is free in all, but no {job.within} can hold more than {most} of them now",
+        message=f"{_within_text(job)}; {short}",
         numbers=numbers_of(ranks=job.replicas, ranks_in_one_domain=most),
         holders=shortfall.holders,
         over_quota=shortfall.over_quota,

@@ -37,13 +37,18 @@ def schema(*, without: str = "") -> Json:
 
 def sliced(name: str, replicas: str, *, gpus: int = 8) -> Json:
     found = node(name, gpus=gpus)
-    found["metadata"]["labels"] = {"nvidia.com/gpu.replicas": replicas}
+    found["metadata"]["labels"] |= {"nvidia.com/gpu.replicas": replicas}
     return found
 
 
 def node(name: str, *, gpus: int = 8, taints: tuple[Json, ...] = (TAINT,)) -> Json:
     allocatable = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    return {"metadata": {"name": name}, "spec": {"taints": list(taints)}, "status": {"allocatable": allocatable}}
+    labels = {"kubernetes.io/hostname": name, "topology.coda.scheduler/rack": "r1"}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": allocatable},
+    }
 
 
 def binding(name: str, *actions: str) -> Json:
@@ -84,7 +89,8 @@ NVIDIA: Json = {
 
 def labelled(name: str, *, gpus: int = 8) -> Json:
     found = node(name, gpus=gpus)
-    return {**found, "metadata": {"name": name, "labels": {PRESENT: "true"}}}
+    found["metadata"]["labels"] |= {PRESENT: "true"}
+    return found
 
 
 LEAF = new_leaf(new_authority(NOW_S), serves=True, now_s=NOW_S).certificate

@@ -5,17 +5,42 @@ from dataclasses import replace
 import pytest
 
 from coda.cycle import decide
-from coda.model import WaitCode, World
+from coda.model import Node, WaitCode, World
 from coda.model.constraints import Taint
 from coda.model.decision import Refusal
 from coda.policy import PolicyConfig
-from tests.builders import job, node, planned, world
+from tests.builders import job, node, planned, rack, world
 from tests.core.cycle.wait_reason_cases import HELD_BACK, LASTING, NODES, SHORT, capacity, refusal, refused
 
 
 @pytest.mark.parametrize(("snapshot", "expected"), [*LASTING, *HELD_BACK, *SHORT])
 def test_refuses_with_the_first_cause(snapshot: World, expected: Refusal) -> None:
     assert refused(snapshot) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most", "told"),
+    [
+        pytest.param(
+            [*(node(f"n{number}", rack=None) for number in range(3)), node("cpus", gpus=0, rack="r1")],
+            0,
+            "no node that could hold a rank has the label topology.coda.scheduler/rack",
+            id="no node of its size has a rack",
+        ),
+        pytest.param(
+            [*rack("r1", 2), node("n3", rack=None), node("cpus", gpus=0, rack=None)],
+            2,
+            "even empty, no rack holds more than 2 "
+            "(1 of 3 nodes that could hold a rank lacks the label topology.coda.scheduler/rack)",
+            id="one has none",
+        ),
+    ],
+)
+def test_nodes_without_the_label_of_a_required_level_are_told(nodes: list[Node], most: int, told: str) -> None:
+    asked = "needs all 3 ranks of 8 GPUs, 1 core and 1 GiB of memory each within one rack"
+    numbers = {"ranks": 3, "ranks_when_empty": most, "nodes_matching": 4}
+    expected = refusal(WaitCode.NEVER_FITS, f"{asked}; {told}", numbers=numbers)
+    assert refused(world(nodes, [job(replicas=3, gpus=8, within="rack")])) == [expected]
 
 
 def test_a_condition_of_a_node_never_makes_a_job_impossible() -> None:
