@@ -147,6 +147,20 @@ def cluster_use(
     )
 
 
+def with_short_names(use: ClusterUse) -> ClusterUse:
+    """Name nodes without their domain, where each has a name of its own without it."""
+    short = {node.name: node.name.partition(".")[0] for node in use.nodes or ()}
+    if len(set(short.values())) < len(short):
+        return use
+    return replace(
+        use,
+        nodes=None if use.nodes is None else tuple(replace(node, name=short[node.name]) for node in use.nodes),
+        throttles=None
+        if use.throttles is None
+        else tuple(replace(one, node=short.get(one.node, one.node)) for one in use.throttles),
+    )
+
+
 def _place(one: Throttle) -> tuple[str, str, str]:
     return one.node, one.pod, one.what
 

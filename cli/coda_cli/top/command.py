@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -27,6 +27,7 @@ from coda_cli.top.cluster_use import (
     job_of_array,
     throttles_of,
     unused_node,
+    with_short_names,
 )
 from coda_cli.trace_options import positive
 from coda_kube.api.client import Client, NotFound, Rejected, connect
@@ -35,7 +36,6 @@ from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.read import pod_from_json
 
 LIVE_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-SPARE_LINES: Final = 16  # of a terminal, for everything but the lines of nodes
 
 
 def top_command(
@@ -48,7 +48,7 @@ def top_command(
 ) -> None:
     """Show who uses the nodes' GPUs and cores, and what is throttled, until Ctrl-C.
 
-    A terminal shows as many nodes as it has lines for, those with throttles and the fullest first."""
+    A terminal shows as many nodes and throttles as it has lines for: nodes with throttles and the fullest first."""
     errors = Console(stderr=True)
     with one_sentence(errors):
         positive("--every", every)
@@ -78,7 +78,7 @@ async def follow(kubeconfig: Path | None, console: Console, every_s: float) -> N
         use, notes, took_s = await _timed_use(client, own)
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(drawn(use, lines=max(1, console.height - SPARE_LINES), notes=notes), refresh=True)
+                live.update(fitted(use, console, notes), refresh=True)
                 await asyncio.sleep(max(every_s, took_s))  # else a large cluster would be read all the time
                 use, notes, took_s = await _timed_use(client, own)
     finally:
@@ -114,15 +114,50 @@ async def _all_throttles(client: Client) -> list[Throttle] | None:
         return None
 
 
-def drawn(use: ClusterUse, *, lines: int | None = None, notes: Iterable[str] = ()) -> Group:
-    """Return the tables. `lines`: of nodes, at most. `notes`: sentences below them."""
+class Rows(NamedTuple):
+    """How many rows a terminal has lines for. Its tables have no lines to spare."""
+
+    nodes: int
+    throttles: int
+
+
+def fitted(use: ClusterUse, console: Console, notes: Iterable[str] = ()) -> Group:
+    """Return the tables with as many rows as the terminal has lines for, and at least one of each.
+
+    Throttles get up to half of the rows, and all that the nodes leave. A row with a long name takes several lines."""
+    use, notes = with_short_names(use), tuple(notes)
+    nodes, throttles = len(use.nodes or ()), len(use.throttles or ())
+
+    def of(rows: int) -> Group:
+        limits = min(throttles, max(rows // 2, rows - nodes))
+        return drawn(use, Rows(rows - limits, limits), notes)
+
+    def too_many(shown: Group) -> int:
+        return len(console.render_lines(shown, pad=False)) - console.height
+
+    least = rows = min(nodes, 1) + min(throttles, 1)
+    shown = of(least)
+    if (over := too_many(shown)) < 0:
+        rows = min(nodes + throttles, least - over + 2)  # two captions may go
+        shown = of(rows)
+    while rows > least and (over := too_many(shown)) > 0:
+        rows -= max(1, min(over // 3, rows - least))
+        shown = of(rows)
+    return shown
+
+
+def drawn(use: ClusterUse, rows: Rows | None = None, notes: Iterable[str] = ()) -> Group:
+    """Return the tables, with all rows unless told. `notes`: sentences below them."""
     parts: list[Table | Text | str] = [_arrays(use)]
     if use.nodes is not None:
-        parts.append(_nodes(use.nodes, lines))
+        parts.append(_nodes(use.nodes, rows))
     if use.throttles is None:
         parts.append("Throttles are not shown: you may not read NodeProfiles.")
     elif use.throttles:
-        parts.append(_throttles(use.throttles))
+        parts.append(_throttles(use.throttles, rows))
+    for part in parts:
+        if isinstance(part, Table) and rows is not None:
+            part.show_edge, part.collapse_padding = False, True
     return Group(*parts, *map(Text, notes))
 
 
@@ -139,16 +174,16 @@ def _arrays(use: ClusterUse) -> Table:
     return table
 
 
-def _nodes(nodes: tuple[NodeUse, ...], lines: int | None) -> Table:
+def _nodes(nodes: tuple[NodeUse, ...], rows: Rows | None) -> Table:
     table = Table(title="Nodes", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("node", overflow="fold")  # numbers are never cut: a long name takes several lines
     for column in ("GPUs", "cores", "GPU jobs", "CPU jobs", "borrowed", "others", "throttles"):
         table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
     shown = nodes
-    if lines is not None and len(shown) > lines:
+    if rows is not None and len(shown) > rows.nodes:
         ordered = sorted(shown, key=lambda node: (-node.throttles, -node.used_gpus, -node.used_cores, node.name))
-        shown = tuple(ordered[:lines])
-        table.caption = f"and {counted(len(nodes) - lines, 'node')} more: coda top --once"
+        shown = tuple(ordered[: rows.nodes])
+        table.caption = f"and {counted(len(nodes) - rows.nodes, 'node')} more: coda top --once"
     for node in shown:
         table.add_row(
             Text(node.name if node.takes_pods else f"{node.name} (takes no pods)"),
@@ -161,10 +196,13 @@ def _nodes(nodes: tuple[NodeUse, ...], lines: int | None) -> Table:
     return table
 
 
-def _throttles(throttles: Iterable[Throttle]) -> Table:
+def _throttles(throttles: tuple[Throttle, ...], rows: Rows | None) -> Table:
     table = Table(title="Throttles", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("node", "pod", "what", "now", "before", "since"):
         table.add_column(column, overflow="fold")
-    for one in throttles:
+    shown = throttles if rows is None else throttles[: rows.throttles]
+    if len(shown) < len(throttles):
+        table.caption = f"and {counted(len(throttles) - len(shown), 'throttle')} more: coda top --once"
+    for one in shown:
         table.add_row(*map(Text, (one.node, one.pod, one.what, one.value, one.original, one.since)))
     return table

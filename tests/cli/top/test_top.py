@@ -27,7 +27,7 @@ from coda_cli.top.cluster_use import (
     throttles_of,
     unused_node,
 )
-from coda_cli.top.command import drawn, read_use
+from coda_cli.top.command import Rows, drawn, read_use
 from coda_kube.api.client import Client, NotFound
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
@@ -113,7 +113,7 @@ def test_a_throttle_names_its_pod_as_long_as_there_is_one() -> None:
 
 def test_a_terminal_shows_the_nodes_that_matter_first_and_says_how_many_are_left_out() -> None:
     said = io.StringIO()
-    Console(file=said, width=140).print(drawn(used(), lines=1))
+    Console(file=said, width=140).print(drawn(used(), Rows(nodes=1, throttles=2)))
     text = said.getvalue()
     assert "n2" not in text
     assert "and 1 node more: coda top --once" in text
