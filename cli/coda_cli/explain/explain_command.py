@@ -16,7 +16,7 @@ from coda.errors import InvalidInput
 from coda.lifecycle.failures import SUBMIT_AGAIN
 from coda.lifecycle.state import TEMPLATE_REFUSED, StopAnswer
 from coda.model import Phase
-from coda.wording import listed, moment_text
+from coda.wording import moment_text
 from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.advice import advice_for
 from coda_cli.explain.deadlines import with_deadline
@@ -32,6 +32,7 @@ from coda_cli.explain.sharing import (
     part_of_crowding,
     sharing_sentences,
 )
+from coda_cli.explain.subject import subject_of
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
@@ -51,15 +52,13 @@ HOW: Final[Mapping[str, str]] = {
     StopAnswer.CUT_SHORT.value: "It lost a pod or node within its notice",
 }
 
-KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
-
 
 def explain_command(
     name: Annotated[
         str,
         typer.Argument(
             metavar="NAME",
-            help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod.",
+            help="A TrainingJob, or KIND/NAME of a Job, ReplicaSet, StatefulSet or pod; or as coda queue prints it.",
             autocompletion=complete_job,
         ),
     ],
@@ -88,9 +87,12 @@ def explain_command(
 
 
 async def _read(kubeconfig: Path | None, namespace: str | None, name: str) -> Explained:
+    own = namespace or current_namespace(kubeconfig)
+    if namespace and (named := subject_of(name, own).namespace) != namespace:
+        raise InvalidInput(f"{name} is in the namespace {named}, and --namespace says {namespace}: leave one out")
     client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
     try:
-        return await explained(client, namespace or current_namespace(kubeconfig), name)
+        return await explained(client, own, name)
     finally:
         await client.close()
 
@@ -119,17 +121,16 @@ class Explained:
 
 
 async def explained(client: Client, namespace: str, name: str) -> Explained:
-    """Return what there is to say. Raises InvalidInput if there is no such job, and Rejected if a pod is asked for and
-    this user may not list pods."""
-    kind, _, plain = name.rpartition("/")
-    if kind and kind not in KINDS:
-        raise InvalidInput(f"{name}: write NAME of a TrainingJob, or one of {listed(KINDS)} before the slash")
-    lists, is_training = PermittedLists(client, namespace), kind in ("", "trainingjob", "tj")
+    """Return what there is to say. `namespace`: that of a name without one.
+
+    Raises InvalidInput if there is no such job, and Rejected if a pod is asked for and this user may not list pods."""
+    subject = subject_of(name, namespace)
+    namespace, kind, plain = subject
+    lists, is_training = PermittedLists(client, namespace), subject.is_training
     lines = await read_queue(lists)
-    wanted = f"{namespace}/{plain}" if is_training else f"{namespace}/{kind}/{plain}"
     for position, line in enumerate(lines, 1):
         is_pod_of = kind == "pod" and f"Pod/{plain}" in line.known_as
-        if line.name == wanted or is_pod_of:
+        if line.name == subject.line_name or is_pod_of:
             line = await with_deadline(client, line)
             away = await leaders_away(client, [line])
             told = (*sentences_of(line, position, len(lines), time.time(), away), *waiting_in_quota(line, lines))
@@ -141,7 +142,7 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         return _of_a_started(job, neighbours, await _of_attempts(client, job))
     if "pods" in lists.refused:
         raise lists.refused["pods"]
-    raise InvalidInput(f"nothing of {wanted} waits for the planner")
+    raise InvalidInput(f"nothing of {subject.line_name} waits for the planner")
 
 
 async def _of_neighbours(client: Client, lists: PermittedLists, job: Json) -> tuple[str, ...]:
