@@ -32,7 +32,7 @@ from coda_cli.explain.sharing import (
     part_of_crowding,
     sharing_sentences,
 )
-from coda_cli.explain.subject import subject_of
+from coda_cli.explain.subject import Subject, read_subject, subject_of
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
@@ -142,7 +142,10 @@ async def explained(client: Client, namespace: str, name: str) -> Explained:
         return _of_a_started(job, neighbours, await _of_attempts(client, job))
     if "pods" in lists.refused:
         raise lists.refused["pods"]
-    raise InvalidInput(f"nothing of {subject.line_name} waits for the planner")
+    item = await read_subject(client, subject)
+    if item is None:
+        raise InvalidInput(f"nothing of {subject.line_name} waits for the planner")
+    return _of_another(subject, item)
 
 
 async def _of_neighbours(client: Client, lists: PermittedLists, job: Json) -> tuple[str, ...]:
@@ -222,6 +225,17 @@ def _of_a_started(job: Json, neighbours: tuple[str, ...], of_attempts: tuple[str
     sentences = tuple(map(printable, (*known, *_what_runs_it_again(status, known))))
     failure = status.get("failure") or {}
     return Explained(sentences=sentences, name=name, phase=phase, nodes=tuple(nodes), failure=failure)
+
+
+def _of_another(subject: Subject, item: Json) -> Explained:
+    """What there is to say of a pod, or of an owner of pods, of which nothing waits."""
+    name = printable(subject.line_name)
+    if subject.kind != "pod":
+        return Explained(sentences=(f"{name} does not wait: no pod of it is held back by the planner.",), name=name)
+    phase, node = str((item.get("status") or {}).get("phase") or "Pending"), item["spec"].get("nodeName")
+    where = f" on {node}" if node else ""
+    sentence = f"{name} does not wait for the planner: {phase}{where}."
+    return Explained(sentences=(sentence,), name=name, phase=phase, nodes=(node,) if node else ())
 
 
 def _what_runs_it_again(status: Json, known: Iterable[str]) -> Iterator[str]:

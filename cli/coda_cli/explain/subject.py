@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from coda.errors import InvalidInput
 from coda.wording import listed
+from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.objects.json_types import Json
 
 KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
 
@@ -16,6 +19,12 @@ _KIND_BY_WORD: Final = {
     **dict.fromkeys(("replicaset", "replicasets", "rs"), "replicaset"),
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), "statefulset"),
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
+}
+_READ: Final = {
+    "job": ("Job", "/apis/batch/v1", "jobs"),
+    "replicaset": ("ReplicaSet", "/apis/apps/v1", "replicasets"),
+    "statefulset": ("StatefulSet", "/apis/apps/v1", "statefulsets"),
+    "pod": ("Pod", "/api/v1", "pods"),
 }
 _OTHERS: Final = frozenset(
     f"{kind}{plural}"
@@ -60,3 +69,18 @@ def subject_of(text: str, namespace: str) -> Subject:
     if not name or word in _OTHERS or "." in before[0]:  # no namespace has a dot
         raise InvalidInput(f"{text}: write NAME of a TrainingJob, or one of {listed(KINDS)} before the slash")
     return Subject(before[0], _TRAINING_JOB, name)
+
+
+async def read_subject(client: Client, subject: Subject) -> Json | None:
+    """Return the object itself; None for a kind that is not known here, and for who may not read it.
+
+    Raises InvalidInput if it is not there."""
+    if subject.kind not in _READ:
+        return None
+    kind, group, plural = _READ[subject.kind]
+    try:
+        return await client.get(f"{group}/namespaces/{subject.namespace}/{plural}/{quote(subject.name, safe='')}")
+    except NotFound as error:
+        raise InvalidInput(f"there is no {kind} {subject.name} in namespace {subject.namespace}") from error
+    except Rejected:
+        return None

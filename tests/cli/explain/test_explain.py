@@ -205,7 +205,9 @@ async def test_anything_can_be_asked_about(api: FakeApi, name: str, says: str) -
     ("name", "says"),
     [
         ("nobody", "there is no TrainingJob nobody in namespace default"),
-        ("pod/other", "nothing of default/pod/other waits for the planner"),
+        ("pod/other", "there is no Pod other in namespace default"),
+        ("elsewhere/job/other", "there is no Job other in namespace elsewhere"),
+        ("default/workflow/other", "nothing of default/workflow/other waits for the planner"),
         ("node/n1", "node/n1: write NAME of a TrainingJob"),
     ],
 )
