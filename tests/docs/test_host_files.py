@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coda.model import Placement, PlacementState
+from coda_kube.objects.pods.trial_spec import tried_spec
 from coda_operator.reconcile.pod_spec import rank_pod
 
 GUIDE = Path(__file__).parents[2] / "docs/user-guide.md"
@@ -32,10 +36,21 @@ PLAN = Placement(
 )
 
 
+def host_file_of(pod: Any, folder: Path) -> list[str]:
+    """The lines that the guide's script writes in a container of this pod."""
+    (script,) = re.findall(r"```sh\n(for rank in .*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    env = {entry["name"]: entry["value"] for entry in pod["spec"]["containers"][0]["env"]}
+    subprocess.run(["sh", "-euc", script], cwd=folder, env={"PATH": "/usr/bin:/bin"} | env, check=True)
+    return (folder / "hostfile").read_text().splitlines()
+
+
 def test_the_host_file_names_every_rank(tmp_path: Path) -> None:
     pods = [rank_pod(JOB, PLAN, rank) for rank in range(3)]
     names = [f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}.{pod['metadata']['namespace']}.svc" for pod in pods]
-    (script,) = re.findall(r"```sh\n(for rank in .*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    env = {entry["name"]: entry["value"] for entry in pods[2]["spec"]["containers"][0]["env"]}
-    subprocess.run(["sh", "-euc", script], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"} | env, check=True)
-    assert (tmp_path / "hostfile").read_text().splitlines() == [f"{name} slots=8" for name in names]
+    assert host_file_of(pods[2], tmp_path) == [f"{name} slots=8" for name in names]
+
+
+@pytest.mark.parametrize(("spec", "slots"), [(JOB["spec"] | {"replicas": 1}, 8), (tried_spec(JOB["spec"]), 1)])
+def test_the_host_file_of_a_single_rank_or_a_trial_names_its_own_host(spec: Any, slots: int, tmp_path: Path) -> None:
+    pod = rank_pod({**JOB, "spec": spec}, replace(PLAN, nodes=("n1",)), 0)
+    assert host_file_of(pod, tmp_path) == [f"localhost slots={slots}"]
