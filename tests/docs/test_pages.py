@@ -133,10 +133,10 @@ def test_commands_that_open_the_device_files_of_gpus_may_do_so() -> None:
 
 def test_jobs_of_torchrun_have_shared_memory() -> None:
     """Without a volume /dev/shm has 64 MiB, and data loaders and NCCL end with errors that name no cause."""
-    texts = [(block.page, block.text) for block in code.blocks() if block.page in ("README.md", "docs/user-guide.md")]
+    texts = [(block.page, block.text) for block in code.blocks()]
     texts += [(name, (ROOT / "examples" / name).read_text()) for name in SHARE_MEMORY]
     found = [(page, text) for page, text in texts if "command: [torchrun" in text and "kind: TrainingJob" in text]
-    assert len(found) >= 2 + len(SHARE_MEMORY)
+    assert len(found) >= 5 + len(SHARE_MEMORY)
     for page, text in found:
         pod = yaml.safe_load(text)["spec"]["template"]["spec"]
         names = {mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == "/dev/shm"}
