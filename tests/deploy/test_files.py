@@ -15,11 +15,13 @@ from pydantic import BaseModel
 from coda.policy import PolicyConfig
 from coda_agent.settings import Settings as AgentSettings
 from coda_extender.settings import Settings as ExtenderSettings
+from coda_kube.objects.names import ANNOTATION_USER, GROUP, OPT_IN, SERVICE, THROTTLING
 from coda_lab.host import paths
 from coda_operator.settings import Settings as OperatorSettings
 from tests.deploy.images import FOLDERS, instructions, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "installing.md"
 PACKAGES = {"operator": "coda_operator", "extender": "coda_extender", "agent": "coda_agent"}
 
 SETTINGS: dict[str, type[BaseModel]] = {
@@ -75,6 +77,17 @@ def test_the_chart_has_the_roles_of_the_local_control_plane() -> None:
     policies = {name: shipped.pop(name) for name in ("policies.yaml", "cpu-jobs.yaml", "users.yaml")}
     assert texts(paths.chart() / "policies") == policies, "run `make chart`"
     assert texts(paths.chart() / "rbac") == shipped, "run `make chart`"
+
+
+def test_users_are_offered_the_keys_that_coda_reads_and_no_others() -> None:
+    policies = (paths.manifests() / "policies.yaml").read_text()
+    (listed,) = re.findall(r"name: userKeys\n +expression: >-\n(.*?) : \[\]", policies, re.DOTALL)
+    read = {THROTTLING, OPT_IN, SERVICE}
+    assert set(re.findall(r"coda\.scheduler/[\w-]+", listed)) == read
+    (known,) = re.findall(r"\$known := list (.*?) -}}", (paths.chart() / "templates" / "_policies.tpl").read_text())
+    assert set(known.replace('"', "").split()) == read | {ANNOTATION_USER}
+    (told,) = re.findall(r"begin with `coda.scheduler/`, except (.*?)\.", PAGE.read_text(), re.DOTALL)
+    assert {f"{GROUP}/{key}" for key in re.findall(r"`([\w-]+)`", told)} == read
 
 
 def test_chart_and_images_have_the_version_of_the_project() -> None:

@@ -27,7 +27,7 @@ plan, and runs on: it is not listed.
 {{- end -}}
 {{- $group := dig "apiVersion" "" $controller | splitList "/" | first -}}
 {{- if not (and (eq $group "coda.scheduler") (eq (dig "kind" "" $controller) "TrainingJob")) -}}
-{{- $known := list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/gang" "coda.scheduler/gang-size" "coda.scheduler/service" "coda.scheduler/user" -}}
+{{- $known := list "coda.scheduler/throttling" "coda.scheduler/opt-in" "coda.scheduler/service" "coda.scheduler/user" -}}
 {{- $notes := .metadata.annotations | default dict -}}
 {{- $isReleased := and (hasKey $notes "coda.scheduler/plan") (hasKey $notes "coda.scheduler/planned-time") (eq .spec.schedulerName "coda") -}}
 {{- if $isReleased -}}
