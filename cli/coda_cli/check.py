@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from coda.errors import CodaError, InvalidInput, Outage
-from coda_cli.output import SheetOutput, print_for_programs
+from coda_cli.output import ContextOption, SheetOutput, print_for_programs
 from coda_kube.api.client import NotFound, Rejected, connect
 from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.quantities import time_from_seconds
@@ -30,6 +30,7 @@ OBJECTS_SHOWN: Final = 3  # per breach in the table; `--out` has all
 def check(
     watch: Annotated[bool, typer.Option("--watch", help="Watch until Ctrl-C instead of checking once.")] = False,
     kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to check [default: your current one].")] = None,
+    context: ContextOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the report to this file as JSON.")] = None,
     output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
 ) -> None:
@@ -41,7 +42,8 @@ def check(
     try:
         _check_writable(out)
         found = errors if output in _FOR_PROGRAMS else console  # breaches as they are found
-        report = asyncio.run(_watch(found, errors, kubeconfig) if watch else _look(errors, kubeconfig))
+        looking = _watch(found, errors, kubeconfig, context) if watch else _look(errors, kubeconfig, context)
+        report = asyncio.run(looking)
         if not print_for_programs(report.as_json(), output):
             _show(console, report, with_table=not watch)
         _write(report, out)
@@ -54,8 +56,8 @@ def check(
         raise typer.Exit(BREACHED)
 
 
-async def _look(errors: Console, kubeconfig: Path | None) -> Report:
-    client = await connect(users_kubeconfig(kubeconfig))
+async def _look(errors: Console, kubeconfig: Path | None, context: str | None) -> Report:
+    client = await connect(users_kubeconfig(kubeconfig), context=context)
     try:
         checker = Checker(client)
         with errors.status("Reading nodes, pods and TrainingJobs; suspicions are watched for up to 16 s ..."):
@@ -65,9 +67,9 @@ async def _look(errors: Console, kubeconfig: Path | None) -> Report:
         await client.close()
 
 
-async def _watch(console: Console, errors: Console, kubeconfig: Path | None) -> Report:
+async def _watch(console: Console, errors: Console, kubeconfig: Path | None, context: str | None) -> Report:
     """Watch until SIGINT or SIGTERM, and print each breach when it is found."""
-    client = await connect(users_kubeconfig(kubeconfig))
+    client = await connect(users_kubeconfig(kubeconfig), context=context)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

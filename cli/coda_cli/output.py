@@ -13,6 +13,8 @@ KubeconfigOption = Annotated[
     Path | None, typer.Option(help="The cluster to ask [default: KUBECONFIG, else ~/.kube/config].")
 ]
 
+ContextOption = Annotated[str | None, typer.Option(help="A context of the kubeconfig [default: its current one].")]
+
 
 class TableOutput(Enum):
     """The forms of a table. `wide`: no line is folded, and there are more columns."""

@@ -18,8 +18,8 @@ HEAD: Final = """# Commands
 `kubectl coda` is the same program: kubectl finds it as `kubectl-coda`, and its shell completion as
 `kubectl_complete-coda`. For completion of `coda` in bash: `source <(coda completion bash)`.
 
-Commands that read a cluster use your kubeconfig. `-o json` and `-o yaml` are for programs. Colours
-are for terminals, and `NO_COLOR=1` turns them off.
+Commands that read a cluster use your kubeconfig; `--context` names another context of it. `-o json`
+and `-o yaml` are for programs. Colours are for terminals, and `NO_COLOR=1` turns them off.
 
 ## Exit codes
 

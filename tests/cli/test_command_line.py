@@ -114,6 +114,13 @@ def test_colours_are_only_for_terminals_and_no_color_wins(
     assert ("\x1b[31m" in done.stderr) is has_colour
 
 
+@pytest.mark.parametrize("words", [["queue"], ["explain", "a"], ["top"], ["doctor"], ["version"], ["check"]])
+def test_commands_that_read_a_cluster_take_a_context(words: list[str], tmp_path: Path) -> None:
+    ended = CliRunner().invoke(command_line(), [*words, "--kubeconfig", str(kubeconfig(tmp_path)), "--context", "qa"])
+    assert ended.exit_code in (1, 2)
+    assert "has no context qa; known: " in " ".join(ended.stderr.split())
+
+
 def test_the_namespace_is_that_of_the_kubeconfig(tmp_path: Path) -> None:
     assert current_namespace(kubeconfig(tmp_path, namespace="team")) == "team"
     assert current_namespace(kubeconfig(tmp_path)) == "default"

@@ -14,7 +14,7 @@ from coda_cli.doctor.finding import Finding, Level
 from coda_cli.doctor.findings import findings
 from coda_cli.doctor.seen import Seen, look
 from coda_cli.exit_codes import one_sentence, result_console
-from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs
+from coda_cli.output import ContextOption, KubeconfigOption, TextOption, TextOutput, print_for_programs
 from coda_kube.api.client import connect
 from coda_kube.api.credentials import users_kubeconfig
 
@@ -24,20 +24,21 @@ _STYLES: Final = {Level.GOOD: "green", Level.NOTE: "yellow", Level.BAD: "red", L
 def doctor_command(
     output: TextOption = TextOutput.TEXT,
     kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Say whether this cluster is fit for Coda, and whether Coda is well in it.
 
     It only reads. Exit code 0: nothing is bad; 1: something is; 2: the cluster does not answer."""
     with one_sentence(Console(stderr=True), failed=2):
-        found = [*findings(asyncio.run(_look(kubeconfig)))]
+        found = [*findings(asyncio.run(_look(kubeconfig, context)))]
     if not print_for_programs([_json(one) for one in found], output):
         show(found, result_console())
     if any(one.level is Level.BAD for one in found):
         raise typer.Exit(1)
 
 
-async def _look(kubeconfig: Path | None) -> Seen:
-    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
+async def _look(kubeconfig: Path | None, context: str | None) -> Seen:
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
     try:
         return await look(client)
     finally:

@@ -35,7 +35,7 @@ from coda_cli.explain.sharing import (
 from coda_cli.explain.subject import Subject, read_subject, subject_of
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
-from coda_cli.output import KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
+from coda_cli.output import ContextOption, KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
@@ -73,11 +73,12 @@ def explain_command(
     ] = None,
     output: TextOption = TextOutput.TEXT,
     kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Say why a job waits, who holds what it needs, and what you can do."""
     errors = Console(stderr=True)
     with one_sentence(errors):
-        told = asyncio.run(_read(kubeconfig, namespace, name))
+        told = asyncio.run(_read(kubeconfig, context, namespace, name))
     print_notes(errors, told.notes)
     if print_for_programs(told.as_json(), output):
         return
@@ -86,11 +87,11 @@ def explain_command(
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _read(kubeconfig: Path | None, namespace: str | None, name: str) -> Explained:
-    own = namespace or current_namespace(kubeconfig)
+async def _read(kubeconfig: Path | None, context: str | None, namespace: str | None, name: str) -> Explained:
+    own = namespace or current_namespace(kubeconfig, context)
     if namespace and (named := subject_of(name, own).namespace) != namespace:
         raise InvalidInput(f"{name} is in the namespace {named}, and --namespace says {namespace}: leave one out")
-    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
     try:
         return await explained(client, own, name)
     finally:

@@ -22,26 +22,27 @@ MOST: Final = "500"
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the TrainingJobs of the namespace that the words before this one name, or of the kubeconfig's."""
     kubeconfig = ctx.params.get("kubeconfig")
-    namespace = ctx.params.get("namespace") or current_namespace(kubeconfig)
-    return _names(kubeconfig, f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs", incomplete)
+    context = ctx.params.get("context")
+    namespace = ctx.params.get("namespace") or current_namespace(kubeconfig, context)
+    return _names(kubeconfig, context, f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs", incomplete)
 
 
 def complete_namespace(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the namespaces."""
-    return _names(ctx.params.get("kubeconfig"), "/api/v1/namespaces", incomplete)
+    return _names(ctx.params.get("kubeconfig"), ctx.params.get("context"), "/api/v1/namespaces", incomplete)
 
 
-def _names(kubeconfig: Path | None, path: str, start: str) -> list[str]:
+def _names(kubeconfig: Path | None, context: str | None, path: str, start: str) -> list[str]:
     """The names there that begin so; none where the cluster does not say: a shell has no place for an error."""
     try:
-        found = asyncio.run(asyncio.wait_for(_listed(kubeconfig, path), PATIENCE_S))
+        found = asyncio.run(asyncio.wait_for(_listed(kubeconfig, context, path), PATIENCE_S))
     except (CodaError, OSError, TimeoutError):
         return []
     return sorted(name for name in found if name.startswith(start))
 
 
-async def _listed(kubeconfig: Path | None, path: str) -> Sequence[str]:
-    client = await connect(users_kubeconfig(kubeconfig), timeout_s=PATIENCE_S)
+async def _listed(kubeconfig: Path | None, context: str | None, path: str) -> Sequence[str]:
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=PATIENCE_S, context=context)
     try:
         listing = await client.get(path, {"limit": MOST})
     finally:

@@ -20,7 +20,7 @@ from coda_cli.exit_codes import one_sentence, result_console
 from coda_cli.explain.leaders import leaders_away
 from coda_cli.explain.name_completion import complete_namespace
 from coda_cli.explain.waiting import Waiting, part_of_event, part_of_job, part_of_waiting_pod, queue_of
-from coda_cli.output import KubeconfigOption, TableOutput, print_for_programs
+from coda_cli.output import ContextOption, KubeconfigOption, TableOutput, print_for_programs
 from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
@@ -50,6 +50,7 @@ def queue_command(
         TableOutput, typer.Option("--output", "-o", help="How it is written; wide folds no line.")
     ] = TableOutput.TABLE,
     kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Show the TrainingJobs and CPU jobs that wait, and why.
 
@@ -59,15 +60,18 @@ def queue_command(
     with one_sentence(errors):
         if everywhere and namespace:
             raise InvalidInput(f"--all-namespaces and --namespace {namespace}: give one of them")
-        lines, notes = asyncio.run(_read(kubeconfig, namespace, "" if everywhere else current_namespace(kubeconfig)))
+        instead = "" if everywhere else current_namespace(kubeconfig, context)
+        lines, notes = asyncio.run(_read(kubeconfig, context, namespace, instead))
     print_notes(errors, notes)
     if print_for_programs([line.as_json() for line in lines], output):
         return
     show(result_console(), lines, time.time(), is_wide=output is TableOutput.WIDE)
 
 
-async def _read(kubeconfig: Path | None, namespace: str, instead: str) -> tuple[list[Waiting], tuple[str, ...]]:
-    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
+async def _read(
+    kubeconfig: Path | None, context: str | None, namespace: str, instead: str
+) -> tuple[list[Waiting], tuple[str, ...]]:
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
     try:
         lists = PermittedLists(client, namespace, instead=instead)
         lines, notes = await read_queue(lists), lists.notes()

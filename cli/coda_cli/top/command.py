@@ -17,7 +17,7 @@ from rich.text import Text
 
 from coda.wording import counted
 from coda_cli.exit_codes import one_sentence, result_console
-from coda_cli.output import KubeconfigOption, SheetOutput, print_for_programs
+from coda_cli.output import ContextOption, KubeconfigOption, SheetOutput, print_for_programs
 from coda_cli.permitted import PermittedLists, kept, print_notes
 from coda_cli.top.cluster_use import (
     ClusterUse,
@@ -45,6 +45,7 @@ def top_command(
     every: Annotated[float, typer.Option(help="Seconds between two looks; at least as long as one takes.")] = 2.0,
     output: Annotated[SheetOutput, typer.Option("--output", "-o", help="How it is written.")] = SheetOutput.TABLE,
     kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Show who uses the nodes' GPUs and cores, and what is throttled, until Ctrl-C.
 
@@ -55,25 +56,26 @@ def top_command(
         console = result_console()
         is_live = console.is_terminal and not once and output in (SheetOutput.TABLE, SheetOutput.WIDE)
         if is_live:
-            asyncio.run(follow(kubeconfig, console, every))
+            asyncio.run(follow(kubeconfig, context, console, every))
             return
-        use, notes = asyncio.run(_read(kubeconfig))
+        use, notes = asyncio.run(_read(kubeconfig, context))
     print_notes(errors, notes)
     if not print_for_programs(use.as_json(), output):
         console.print(drawn(use))
 
 
-async def _read(kubeconfig: Path | None) -> tuple[ClusterUse, tuple[str, ...]]:
-    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0)
+async def _read(kubeconfig: Path | None, context: str | None) -> tuple[ClusterUse, tuple[str, ...]]:
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
     try:
-        return await read_use(client, current_namespace(kubeconfig))
+        return await read_use(client, current_namespace(kubeconfig, context))
     finally:
         await client.close()
 
 
-async def follow(kubeconfig: Path | None, console: Console, every_s: float) -> None:
+async def follow(kubeconfig: Path | None, context: str | None, console: Console, every_s: float) -> None:
     """Show it on a terminal again and again, until cancelled. It is read at most half of the time."""
-    client, own = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0), current_namespace(kubeconfig)
+    client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
+    own = current_namespace(kubeconfig, context)
     try:
         use, notes, took_s = await _timed_use(client, own)
         with Live(console=console, screen=True, auto_refresh=False) as live:

@@ -298,11 +298,12 @@ class Client:
         return aiohttp.ClientTimeout(connect=limit_s, sock_read=limit_s) if is_list else aiohttp.ClientTimeout(limit_s)
 
 
-async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0) -> Client:
+async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0, context: str | None = None) -> Client:
     """Return a client from `kubeconfig`, else the pod's service account, else the user's kubeconfig.
 
+    `context`: one of the kubeconfig, instead of its current one.
     Its proxy is the kubeconfig's `proxy-url`, else the one that the environment names now. Raises InvalidInput."""
-    configuration = await find_access(kubeconfig)
+    configuration = await find_access(kubeconfig, context)
     configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
     return Client(configuration, timeout_s=timeout_s)
 

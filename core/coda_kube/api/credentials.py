@@ -22,6 +22,7 @@ from typing import Any, Final
 import aiohttp
 
 from coda.errors import InvalidInput
+from coda.wording import listed
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_S: Final = 60.0
@@ -137,7 +138,7 @@ def _middlewares(server_name: str | None, login: ProgramLogin | None) -> tuple[a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The current context of kubeconfigs. It names files by whole paths. `namespace`: empty if it names none."""
+    """A context of kubeconfigs. It names files by whole paths. `namespace`: empty if it names none."""
 
     name: str
     cluster: Mapping[str, Any]
@@ -145,14 +146,14 @@ class Context:
     namespace: str
 
 
-async def find_access(kubeconfig: str | None) -> Access:
+async def find_access(kubeconfig: str | None, context_name: str | None = None) -> Access:
     """Return how to reach the cluster: from `kubeconfig`, else the pod's service account, else the user's kubeconfig.
 
-    Raises InvalidInput."""
-    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+    `context_name`: a context that somebody names; only kubeconfigs have any. Raises InvalidInput."""
+    if kubeconfig is None and context_name is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_service_account(os.environ, SERVICE_ACCOUNT)
     where = kubeconfig or os.environ.get("KUBECONFIG") or _KUBECONFIG
-    context = read_context(where)
+    context = read_context(where, context_name)
     plain = _plain(context)
     return await _by_package(context, where) if plain is None else plain
 
@@ -169,18 +170,24 @@ def users_kubeconfig(kubeconfig: Path | None) -> str | None:
     return _KUBECONFIG if _expanded(_KUBECONFIG).exists() else None
 
 
-def current_namespace(kubeconfig: Path | None) -> str:
+def current_namespace(kubeconfig: Path | None, context_name: str | None = None) -> str:
     """Return the namespace of the context that `users_kubeconfig` leads to, or of the pod; else `default`."""
     where = users_kubeconfig(kubeconfig)
     try:
-        found = read_context(where).namespace if where else (SERVICE_ACCOUNT / "namespace").read_text().strip()
+        found = (
+            read_context(where, context_name).namespace
+            if where
+            else (SERVICE_ACCOUNT / "namespace").read_text().strip()
+        )
     except (InvalidInput, OSError, UnicodeDecodeError):
         return "default"
     return found or "default"
 
 
-def read_context(where: str) -> Context:
-    """Return the current context of kubeconfigs (`where`: as KUBECONFIG names them). Raises InvalidInput.
+def read_context(where: str, name: str | None = None) -> Context:
+    """Return the context of that name, else the current one, of kubeconfigs (`where`: as KUBECONFIG names them).
+
+    Raises InvalidInput.
 
     Ties: the first file that has a current context names it, the first that knows a name says what it means. Source:
     client-go, `tools/clientcmd/loader.go`. Relative paths in a file begin at its folder."""
@@ -188,7 +195,10 @@ def read_context(where: str) -> Context:
     configs = [(path, _read(path)) for path in paths if path.exists()]
     if not configs:
         raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
-    name = next((config["current-context"] for _, config in configs if config.get("current-context")), None)
+    if name is not None and name not in _context_names(configs):
+        known = listed(_context_names(configs)) or "none"
+        raise InvalidInput(f"no cluster to talk to: {where} has no context {name}; known: {known}")
+    name = name or next((config["current-context"] for _, config in configs if config.get("current-context")), None)
     if name is None:
         raise InvalidInput(
             f"no cluster to talk to: {where} has no current context; name one: kubectl config use-context"
@@ -237,6 +247,13 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(config, Mapping | None):
         raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: it holds no fields")
     return config or {}
+
+
+def _context_names(configs: Sequence[tuple[Path, Mapping[str, Any]]]) -> list[str]:
+    """The names of all contexts, as far as the files can be understood."""
+    lists = [config.get("contexts") for _, config in configs]
+    entries = [entry for found in lists if isinstance(found, list) for entry in found if isinstance(entry, Mapping)]
+    return sorted({str(entry.get("name")) for entry in entries})
 
 
 def _named(configs: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: str) -> Mapping[str, Any]:

@@ -188,7 +188,7 @@ def test_a_look_that_takes_long_is_followed_by_a_pause_as_long(monkeypatch: pyte
         looks.clear()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(60.0):
-                await command.follow(None, Console(file=io.StringIO(), force_terminal=True), 2.0)
+                await command.follow(None, None, Console(file=io.StringIO(), force_terminal=True), 2.0)
         return [later - earlier for earlier, later in pairwise(looks)]
 
     for took_s, between_s in ((0.5, 2.5), (10.0, 20.0)):

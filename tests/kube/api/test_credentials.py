@@ -126,6 +126,19 @@ async def test_server_user_and_namespace_are_those_of_one_context_wherever_they_
     assert current_namespace(None) == "of-prod"
 
 
+async def test_a_context_that_is_named_counts_instead_of_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = of_site(tmp_path, "staging"), of_site(tmp_path, "prod")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")  # in a pod, too
+    found = await find_access(users_kubeconfig(None), "prod")
+    assert (found.host, found.token) == ("https://prod.example.com", "prod")
+    assert current_namespace(None, "prod") == "of-prod"
+    with pytest.raises(InvalidInput, match=r"^no cluster to talk to: .* has no context qa; known: prod and staging$"):
+        await find_access(users_kubeconfig(None), "qa")
+
+
 def test_a_program_is_named_relative_to_its_kubeconfig_unless_it_is_looked_for(tmp_path: Path) -> None:
     for command, expected in (("./bin/login", str(tmp_path / "bin/login")), ("aws", "aws")):
         found = read_context(write(tmp_path, user={"exec": {"command": command}}))
