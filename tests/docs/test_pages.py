@@ -131,6 +131,13 @@ def test_commands_that_open_the_device_files_of_gpus_may_do_so() -> None:
     assert [line for line in found if "--profile=sysadmin" not in line] == []
 
 
+def test_commands_that_debug_a_node_do_so_where_the_pools_policies_let_anybody() -> None:
+    """`kubectl debug node/...` makes a pod that tolerates every taint and names its node."""
+    found = [line for _, line in code.commands() if "kubectl debug" in line and " node/" in line]
+    assert len(found) >= 3
+    assert [line for line in found if "-n kube-system" not in line] == []
+
+
 def test_jobs_of_torchrun_have_shared_memory() -> None:
     """Without a volume /dev/shm has 64 MiB, and data loaders and NCCL end with errors that name no cause."""
     texts = [(block.page, block.text) for block in code.blocks()]
