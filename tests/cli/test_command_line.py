@@ -10,12 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -53,6 +55,14 @@ def test_a_narrow_terminal_has_the_code_and_a_wide_table_has_each_line_whole() -
     assert max(map(len, shown(80).splitlines())) <= 80
     assert "ranks of 8 GPUs each" in shown(120)
     assert LONG.strip() in shown(80, is_wide=True).splitlines()[1]
+
+
+def test_the_columns_of_a_wide_table_are_below_one_another_in_every_script() -> None:
+    said = io.StringIO()
+    lines = [replace(LINE, user="李雷"), replace(LINE, user="ann")]
+    show(Console(file=said, width=80), lines, 0.0, is_wide=True)
+    starts = {cell_len(line.partition("2 ranks of 8 GPUs ")[0]) for line in said.getvalue().splitlines()[1:3]}
+    assert len(starts) == 1
 
 
 @pytest.mark.parametrize(("output", "load"), [(TableOutput.JSON, json.loads), (TableOutput.YAML, yaml.safe_load)])

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -126,9 +127,9 @@ def _show_wide(console: Console, lines: Sequence[Waiting], now_s: float) -> None
     for line in lines:
         amounts = (line.wants, waited(line, now_s), str(line.priority), ",".join(line.holders) or "-")
         rows.append((line.name, line.user, *amounts, _why(line)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        text = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        text = "   ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
         console.print(text.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 

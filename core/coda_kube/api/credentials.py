@@ -243,7 +243,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         config = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: {error}") from error
+        why = " ".join(str(error).split())  # a parser says it in several lines
+        raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: {why}") from error
     if not isinstance(config, Mapping | None):
         raise InvalidInput(f"no cluster to talk to: {path} is no kubeconfig: it holds no fields")
     return config or {}
