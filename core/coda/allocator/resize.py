@@ -2,7 +2,8 @@
 
 Level-triggered: it reads only what the pods and their kubelets say, so the caller may die between any two requests.
 By the deadline every rank has its growth, or no rank keeps it. Growth that is not allocated is withdrawn, because a
-kubelet could apply it later, in the middle of a measurement; allocated growth is given back.
+kubelet could apply it later, in the middle of a measurement; allocated growth is given back. A shrink that one node
+refuses is taken back as well.
 Source: KEP-1287, sections on resize status and retries; the deadline and giving back are ours.
 """
 
@@ -133,7 +134,7 @@ def next_resize(
         since_s=now_s,
     )
     if now.state is ResizeState.REVERTING:
-        return _give_back(now, sizes, now_s)
+        return _give_back(now, sizes, answer, now_s)
     why = _why_never(sizes, answer) or _why_late(now, sizes, answer, now_s)
     return _go_on(now, sizes, answer, now_s) if why is None else ResizeStep(resize=give_up(now, *why, now_s))
 
@@ -188,10 +189,11 @@ def _grows(now: Resize, sizes: Sequence[RankSize]) -> bool:
     return now.wanted > now.cores or any(size.allocated_m < now.wanted * 1000 for size in sizes)
 
 
-def _give_back(now: Resize, sizes: Sequence[RankSize], now_s: float) -> ResizeStep:
+def _give_back(now: Resize, sizes: Sequence[RankSize], answer: WishAnswer, now_s: float) -> ResizeStep:
     """Withdraw what is not allocated; then make all ranks equal again, unless a node never allows it."""
     equalise = now_s < now.since_s + GIVING_BACK_S
-    targets = [(size, _target(now, size, equalise=equalise)) for size in sizes]
+    had_m = 1000 * now.cores if equalise and _goes_back(now, answer) else None
+    targets = [(size, _target(size, had_m)) for size in sizes]
     if all(_is_settled(size, target_m) for size, target_m in targets):
         refused = replace(now, cores=_cores_of_all(sizes))
         return ResizeStep(resize=_in_state(refused, ResizeState.REFUSED, now_s))
@@ -202,12 +204,15 @@ def _give_back(now: Resize, sizes: Sequence[RankSize], now_s: float) -> ResizeSt
     )
 
 
-def _target(now: Resize, size: RankSize, *, equalise: bool) -> int:
-    """After failed growth: what all ranks had before. After a failed shrink, or if refused: what the rank has now."""
+def _goes_back(now: Resize, answer: WishAnswer) -> bool:
+    """True if all ranks get what they had before: what a shrink freed is withheld for them, unless a CPU job waits."""
+    return now.cores < now.wanted or (now.cores > now.wanted and answer.code != TAKEN_BACK)
+
+
+def _target(size: RankSize, had_m: int | None) -> int:
+    """What all ranks had before; what the rank has now if it is refused, or if they do not go back to it (None)."""
     is_refused = size.says in (Progressing.DEFERRED, Progressing.INFEASIBLE)
-    if size.obstacle is not None or is_refused or not equalise or now.cores >= now.wanted:
-        return size.allocated_m
-    return now.cores * 1000
+    return size.allocated_m if had_m is None or is_refused or size.obstacle is not None else had_m
 
 
 def _is_settled(size: RankSize, cores_m: int) -> bool:

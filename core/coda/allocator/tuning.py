@@ -69,6 +69,8 @@ class Tuning:
             return self.found.cores if self.found.curve else None
         if self.found is None or not (self.found.curve or self.watch or self.found.again):
             return None
+        if self.phase is TuningPhase.ADVISING and self.pauses is not None:  # nobody found fewer than the first cores
+            return max(self.found.kept, self.pauses.cores)
         return self.found.kept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from coda.model.job import FINISHED, TAKEN_BACK, Job, Phase, Placement, Wish
+from coda.model.job import FINISHED, TAKEN_BACK, Job, Phase, Placement, Wish, WishAnswer
 
 _HOLDING: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 _GROWS: Final = frozenset({Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED})
@@ -76,7 +76,8 @@ def growth_by_node(job: Job, cores: int) -> dict[str, int]:
 
 
 def withheld_growth(job: Job) -> dict[str, int]:
-    """Return, by node name, the millicores that were granted and that no pod is seen to have yet.
+    """Return, by node name, the millicores that were granted and that no pod is seen to have yet, and what a shrink
+    frees until all ranks have shrunk: if one cannot, the others get theirs back. Not while a CPU job waits for them.
 
     A resize that has ended may be seen before its pods: what they lack of it stays withheld. Pods of a job that was
     suspended or restarts may still get what was granted. Those ordered to stop count as gone (decision 0137)."""
@@ -84,8 +85,16 @@ def withheld_growth(job: Job) -> dict[str, int]:
     if placement is None or placement.attempt != job.attempt or placement.stop is not None or job.phase not in _GROWS:
         return {}
     if answer is not None and answer.granted and answer.sequence > job.resized:
-        return _lacks(job, placement, answer.cores, 0)
+        kept = job.cpus_per_replica if _is_shrinking(job, placement, answer) else 0
+        return _lacks(job, placement, max(answer.cores, kept), 0)
     return _lacks(job, placement, job.cpus_per_replica, 0) if job.pod_cpu_m else {}
+
+
+def _is_shrinking(job: Job, placement: Placement, answer: WishAnswer) -> bool:
+    """True while some rank has more cores than a wish was granted. Not of cores that a CPU job waits for."""
+    left_m = job.request.cpu_m + (answer.cores - job.cpus_per_replica) * 1000
+    ranks = [rank for rank in range(len(placement.nodes)) if rank not in job.gone]
+    return answer.code != TAKEN_BACK and any(job.pod_cpu_m.get(rank, job.request.cpu_m) > left_m for rank in ranks)
 
 
 def _lacks(job: Job, placement: Placement | None, cores: int, counted: int) -> dict[str, int]:

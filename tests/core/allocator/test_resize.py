@@ -151,12 +151,31 @@ def test_what_a_node_never_allows_ends_the_resize_at_once() -> None:
     assert cores_of(step(never, size(8, rank=1), before=found.resize).patches) == {"gang-1-0": 6, "gang-1-1": 6}
 
 
-def test_after_a_shrink_that_one_node_refuses_the_others_keep_what_they_have_now() -> None:
-    """To grow again would need a grant of its own; the cores told are what every rank has."""
+def test_after_a_shrink_that_one_node_refuses_the_others_get_back_what_they_had() -> None:
+    """Nobody would wish for it again: a node that refuses one count refuses all. Until then nobody else gets it."""
     never = saying(size(6, wanted=4), Progressing.INFEASIBLE)
     before = told(ResizeState.REVERTING, wanted=4)
-    assert cores_of(step(never, size(4, rank=1), answer=SHRINK, before=before).patches) == {"gang-1-0": 6}
-    over = step(size(6), size(4, rank=1), answer=SHRINK, before=before).resize
+    patches = step(never, size(4, rank=1), answer=SHRINK, before=before).patches
+    assert cores_of(patches) == {"gang-1-0": 6, "gang-1-1": 6}
+    over = step(size(6), size(6, rank=1), answer=SHRINK, before=before).resize
+    assert (over.state, over.cores) == (ResizeState.REFUSED, 6)
+
+
+def test_a_rank_that_does_not_get_back_what_it_had_keeps_what_it_has_in_the_end() -> None:
+    full = saying(size(4, wanted=6, rank=1), Progressing.DEFERRED)
+    before = told(ResizeState.REVERTING, since_s=NOW_S, wanted=4)
+    assert cores_of(step(size(6), full, answer=SHRINK, before=before).patches) == {"gang-1-1": 4}
+    over = step(size(6), size(4, rank=1), answer=SHRINK, before=before, now_s=NOW_S + GIVING_BACK_S).resize
+    assert (over.state, over.cores) == (ResizeState.REFUSED, 4)
+
+
+def test_ranks_that_gave_cores_back_to_a_cpu_job_do_not_take_them_again() -> None:
+    """It may have them already. To grow again needs a grant of its own."""
+    order = replace(SHRINK, code=TAKEN_BACK)
+    never = saying(size(6, wanted=4), Progressing.INFEASIBLE)
+    before = told(ResizeState.REVERTING, wanted=4)
+    assert cores_of(step(never, size(4, rank=1), answer=order, before=before).patches) == {"gang-1-0": 6}
+    over = step(size(6), size(4, rank=1), answer=order, before=before).resize
     assert (over.state, over.cores) == (ResizeState.REFUSED, 4)
 
 

@@ -10,7 +10,7 @@ from coda.cycle import answer_from_denial, answer_from_grant, decide
 from coda.model import Decision, Job, Phase, World
 from coda.model.capacity import free_by_node
 from coda.model.decision import Denial, DenialCode, Grant, StopCause
-from coda.model.job import Wish, WishAnswer
+from coda.model.job import TAKEN_BACK, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node, is_resizing, open_wish, withheld_growth
 from coda.policy import PolicyConfig
 from tests.builders import job, node, planned, quota, resources, running, stopping, world
@@ -153,6 +153,16 @@ def test_a_granted_wish_withholds_its_growth_until_the_resize_has_ended() -> Non
     assert [free.cpu_m for free in free_by_node(snapshot).values()] == [36_000, 36_000]
     over = replace(granted, resized=1)
     assert [free.cpu_m for free in free_by_node(replace(snapshot, jobs=(over,))).values()] == [40_000, 40_000]
+
+
+def test_a_shrink_withholds_what_it_frees_until_every_rank_has_shrunk() -> None:
+    """One node may refuse it: then the other ranks get theirs back."""
+    answer = answer_from_grant(grant_of(PAIR, 6), NOW_S, PolicyConfig())
+    half = replace(answered(wishing(PAIR, 6), answer), pod_cpu_m={0: 6000, 1: 8000})
+    assert withheld_growth(half) == {"n1": 2000}
+    done = replace(half, cpus_per_replica=6, request=resources(gpus=4, cores=6), pod_cpu_m={0: 6000, 1: 6000})
+    assert withheld_growth(replace(done, resized=1)) == {}
+    assert withheld_growth(answered(half, replace(answer, code=TAKEN_BACK))) == {}  # a CPU job waits for them
 
 
 def test_growth_that_ended_stays_withheld_until_the_pods_are_seen_with_it() -> None:

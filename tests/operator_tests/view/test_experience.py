@@ -5,13 +5,14 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
-from coda.allocator import Category, SearchOutcome, SearchResult, Tuning, TuningPhase
+from coda.allocator import Category, CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
+from coda.allocator.pauses import CpuPauses
 from coda.allocator.start_point import CORES_BY_CATEGORY, Tuned
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER
 from coda_kube.objects.tuning_status import tuning_json
-from coda_operator.view.experience import LearnedCores
+from coda_operator.view.experience import LearnedCores, own_cores
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -99,3 +100,14 @@ def test_the_jobs_of_one_user_teach_nothing_about_anothers_in_the_same_namespace
     learned = LearnedCores()
     learned.learn_from(of_user("ann", phase="Succeeded", tuning=tuned(14)))
     assert [learned.cores_for(of_user(user), 48, 48) for user in ("ann", "bob")] == [14, None]
+
+
+def test_an_attempt_whose_cores_cannot_be_changed_gives_the_next_no_fewer_than_it_began_with() -> None:
+    """One node of its gang may have refused a shrink that the others had carried out: nobody found those cores."""
+    curve = (CurvePoint(cores=3, share=0.9),)
+    search = CoreSearch(start=3, gpus=2, trying=3, kept=3, curve=curve)
+    pauses = CpuPauses(cores=4, since_s=1.0)
+    tuning = Tuning(attempt=1, phase=TuningPhase.ADVISING, found=search, pauses=pauses, reason="Infeasible")
+    job = of_user("ann", tuning=tuning_json(tuning), gpus=4)
+    job["spec"]["replicas"] = 2
+    assert own_cores(job) == 4
