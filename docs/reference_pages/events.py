@@ -104,7 +104,8 @@ OF_A_SEARCH: Final[Mapping[str, str]] = MappingProxyType(
         "Found": "it has the fewest cores that keep its GPUs as busy as more cores would",
         "Limited": "its GPUs got busier up to the most cores that its nodes could give: more may help",
         "TooNoisy": "more cores may help, but the utilisation varies too much to tell: it keeps what it had",
-        "Unresponsive": "its GPUs are as busy with any count of cores: it keeps what it had",
+        "Unresponsive": "its GPUs do not show what cores it needs (they are as busy with any count, or there are "
+        "several and the CPU use of some rank is unknown): it keeps what it had",
         "Unmeasurable": "its GPUs show no utilisation that can be used",
         "Refused": "its cores cannot be changed",
         "Abandoned": "the search was cut off: the attempt ended, a node was lost, or a deadline passed",

@@ -47,17 +47,20 @@ class SearchOutcome(Enum):
     LIMITED = "Limited"  # utilisation rose up to the most cores available
     REFUSED = "Refused"  # the job's cores cannot be changed
     TOO_NOISY = "TooNoisy"  # more cores may help, but the noise hides it: it keeps what it had
-    UNRESPONSIVE = "Unresponsive"  # its GPUs seem as busy with any count of cores: it keeps what it had
+    UNRESPONSIVE = "Unresponsive"  # its GPUs do not show what cores it needs: it keeps what it had
     UNMEASURABLE = "Unmeasurable"  # no usable GPU utilisation
     ABANDONED = "Abandoned"  # the job ended, its node was lost, a deadline passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
-    """Cores per rank that the nodes of the job can give now, the job's own included."""
+    """Cores per rank that the nodes of the job can give now, the job's own included.
+
+    `blind`: only utilisation is known, of several GPUs, as in the reading."""
 
     least: int = 1
     most: int
+    blind: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,8 @@ def next_search(
     """Return what to measure next, or the answer, after one window at `search.trying` cores.
 
     `reading`: None if utilisation could not be measured. The same count again means: measure one more window.
-    The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores.
+    The answer loses at most two noise margins (plus noise) against the best count measured. Ties: fewer cores. A blind
+    reading lets it try none below its start: GPUs that wait for others in a collective seem busy with any count.
     O(counts measured). Source: CODA's search. A window without utilisation is repeated `silent_windows` times, or
     `loading_windows` times before the first that shows some (our choice)."""
     if reading is None or reading.share < config.idle_share:
@@ -141,10 +145,14 @@ def next_search(
             return _answer(search, SearchOutcome.UNMEASURABLE)
         return replace(search, silent=search.silent + 1)
     heard = replace(search, silent=0)
+    if reading.blind:
+        heard = replace(heard, floor=search.start)
+        limits = replace(limits, least=max(limits.least, min(search.kept, search.start)), blind=True)
     if search.leg is Leg.START:
         return _begun(heard, reading, limits, config)
     if (reading.work > 0) is not (search.curve[-1].work > 0):  # the CPU use of a rank is known no more, or only now
-        return _answer(search, SearchOutcome.ABANDONED) if search.again >= config.begins_again else _anew(search)
+        is_over = search.again >= config.begins_again
+        return _answer(search, SearchOutcome.ABANDONED) if is_over else _anew(search, search.kept)
     if search.again < config.begins_again and _is_odd(heard, reading, config):
         return _doubted(heard)
     fresh = curve_without(search.curve, search.trying) if search.odd else search.curve
@@ -187,6 +195,8 @@ def _ended(search: CoreSearch, limits: CoreLimits) -> SearchResult:
         return replace(_answer(search, SearchOutcome.UNRESPONSIVE), cores=search.start)
     if search.blurred and search.kept == search.start:
         return _answer(search, SearchOutcome.TOO_NOISY)
+    if limits.blind and search.kept <= search.start:
+        return replace(_answer(search, SearchOutcome.UNRESPONSIVE), cores=search.start)
     return _answer(search, SearchOutcome.LIMITED if search.capped else SearchOutcome.FOUND)
 
 
@@ -234,11 +244,11 @@ def _doubted(search: CoreSearch) -> CoreSearch:
     """Measure an odd reading again; if that is odd too, what was known is not true any more: begin again.
 
     It begins with no fewer cores than it began with before."""
-    return _anew(search) if search.odd else replace(search, odd=True)
+    return _anew(search, search.trying) if search.odd else replace(search, odd=True)
 
 
-def _anew(search: CoreSearch) -> CoreSearch:
-    cores = max(search.start, search.trying)
+def _anew(search: CoreSearch, cores: int) -> CoreSearch:
+    cores = max(search.start, cores)
     floor = cores if search.floor == search.start else search.floor  # one that takes no cores away still takes none
     return CoreSearch(start=cores, gpus=search.gpus, floor=floor, trying=cores, kept=cores, again=search.again + 1)
 
@@ -261,7 +271,8 @@ def _judge(
     if search.leg is Leg.UP and point.level + doubt > best.share * (1 + config.blur) and point.level < needed + doubt:
         search = replace(search, blurred=True)
     surely = point.level - doubt >= best.share * (1 - config.blur)
-    passed = point.level > needed if search.leg is Leg.UP else point.level >= needed and surely and not throttled
+    holds = point.level >= needed and surely and not throttled and search.trying >= search.floor
+    passed = point.level > needed if search.leg is Leg.UP else holds
     if search.leg is Leg.UP:
         relieved = point.level >= best.share * (1 - config.noise_margin) and _is_relieved(search, reading)
         climbed = replace(search, tight=throttled) if passed or relieved else search

@@ -23,6 +23,7 @@ class WindowReading:
     work: float = 0.0  # CPU use of the rank that uses most, of all cores it could have, 0..1; 0: not compared by
     throttled: bool = False  # some rank was denied CPU time in more than a tenth of its periods
     used_cores: float = 0.0  # CPU use of the rank that uses most; 0: unknown
+    blind: bool = False  # there are several GPUs, and the CPU use of some rank is unknown: they may only wait busily
 
     @property
     def level(self) -> float:

@@ -58,9 +58,10 @@ def result_of_job(
     A rank that says nothing, or is `unknown`, silences the job: it might be the one that starves. The least busy GPU is
     the job's utilisation. With several GPUs core counts are compared by the CPU use of the rank that uses most, as a
     share of `most_cores`: ranks that make their steps together all fall by the same part, and of others the hungriest
-    starves first, since all have the same cores. They are compared by utilisation where the CPU use of some rank is
-    unknown. One GPU's rank is throttled if it also uses all its `cores` (per rank; 0: unknown): its GPU may live on
-    what was loaded before. What pauses used is rank 0's. `ranks` must not be empty. Ties: the first rank."""
+    starves first, since all have the same cores. Where the CPU use of some rank is unknown, they are compared by
+    utilisation, and the reading is blind. One GPU's rank is throttled if it also uses all its `cores` (per rank; 0:
+    unknown): its GPU may live on what was loaded before. What pauses used is rank 0's. `ranks` must not be empty. Ties:
+    the first rank."""
     pause_core_s = ranks[0].pause_core_s
     if unknown:
         return WindowResult(reading=None, unknown=tuple(unknown), pause_core_s=pause_core_s)
@@ -75,7 +76,7 @@ def result_of_job(
     if gpus <= 1 or len(works) < len(ranks):
         throttled = gpus <= 1 and any(_uses_all(work, cores) for work in works)
         used_cores = max((work.cores for work in works), default=0.0)
-        reading = replace(least, throttled=throttled, used_cores=used_cores)
+        reading = replace(least, throttled=throttled, used_cores=used_cores, blind=gpus > 1)
         return WindowResult(reading=reading, held_up=held_up, pause_core_s=pause_core_s)
     work = max(works, key=lambda one: one.cores)
     reading = replace(

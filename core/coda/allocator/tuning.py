@@ -247,7 +247,7 @@ def _settled(tuning: Tuning, step: CoreSearch | SearchResult, config: TuningConf
         return replace(tuning, phase=TuningPhase.STOPPED, found=step, reason=step.outcome.value, message=message)
     message = f"{counted(step.cores, 'core')} per rank, found in {step.windows} windows"
     if step.outcome is SearchOutcome.UNRESPONSIVE:
-        message = f"its GPUs seem as busy with any count of cores, so it keeps {counted(step.cores, 'core')} per rank"
+        message = f"its GPUs do not show what cores it needs, so it keeps {counted(step.cores, 'core')} per rank"
     if step.outcome is SearchOutcome.TOO_NOISY:
         message = f"its utilisation is too noisy to tell whether more than {counted(step.cores, 'core')} would help"
     watch = watch_over(step, tuning.watch, now_s, config.watch)

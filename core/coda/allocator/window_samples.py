@@ -49,6 +49,10 @@ NAMED_RANKS: Final = 5
 _BATCHES: Final = (1, 5)
 """Samples per batch whose means are looked at for correlation: the nearest neighbours, and what noise hides of them."""
 
+KNOWN_SHARE: Final = 0.9
+"""The share of its looks whose CPU use makes that of a window known. Our choice: a file that could not be read once
+costs two looks."""
+
 _FEWEST_BATCHES: Final = 8
 """Our choice: a correlation of fewer means little."""
 
@@ -146,10 +150,10 @@ def _ranks_text(ranks: Sequence[int]) -> str:
 
 def _work_of(looks: Sequence[Look]) -> CpuWork | None:
     used = [look.cpu_cores for look in looks if look.cpu_cores is not None]
-    if len(used) < len(looks):
+    if len(used) < KNOWN_SHARE * len(looks):
         return None
     mean = sum(used) / len(used)
-    throttled_share = sum(look.throttled_share for look in looks) / len(looks)
+    throttled_share = sum(look.throttled_share for look in looks if look.cpu_cores is not None) / len(used)
     return CpuWork(
         cores=mean, variance=_variance_of_mean(used), steady=_is_steady(used, mean), throttled_share=throttled_share
     )

@@ -115,33 +115,49 @@ def shown(job: ParallelJob, cores: int) -> Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What became of a job. Speeds relative to the best of all counts."""
+    """What became of a job. Speeds relative to the best of all counts. `least`: the fewest cores that it had."""
 
     start: float
     speed: float
     cores: int
+    least: int
     outcome: str
 
 
 def tuned_together(
-    job: ParallelJob, start: int, *, most: int = 48, noise: float = 0.02, known: int | None = None, seed: str = "tuned"
+    job: ParallelJob,
+    start: int,
+    *,
+    most: int = 48,
+    noise: float = 0.02,
+    known: int | None = None,
+    hidden: int = 0,
+    seed: str = "tuned",
 ) -> Tuned:
-    """Tune the job for two hours by the windows of its first `known` pods; None: of all. Every wish is granted."""
-    rng, config = random.Random(seed), TuningConfig()
+    """Tune the job for two hours by the windows of its first `known` pods; None: of all. Every wish is granted.
+
+    `hidden`: so many of the last pods do not show their CPU use."""
+    rng, config, least = random.Random(seed), TuningConfig(), start
     here = TuningInput(attempt=1, cores=start, gpus=job.gpus, ranks=job.pods, most_cores=most)
     tuning = next_tuning(None, here, None, config, 0.0)
     for window in range(72):
         while tuning.phase is TuningPhase.WISHING and tuning.wish is not None:
             here = granted(here, tuning.wish, window * 100)
             tuning = next_tuning(tuning, here, None, config, window * 100.0)
+            least = min(least, here.cores)
         ranks = [_window(shown(job, here.cores), pod, here.cores, noise, rng) for pod in range(known or job.pods)]
+        ranks = [replace(rank, work=None) if pod >= job.pods - hidden else rank for pod, rank in enumerate(ranks)]
         result = result_of_job(ranks, job.gpus * job.pods, most)
         tuning = next_tuning(tuning, here, result, config, window * 100.0)
     best = max(shown(job, cores).speed for cores in range(1, most + 1))
     cores = tuning.best_cores or here.cores
     outcome = tuning.found.outcome.value if isinstance(tuning.found, SearchResult) else ""
     return Tuned(
-        start=shown(job, start).speed / best, speed=shown(job, cores).speed / best, cores=cores, outcome=outcome
+        start=shown(job, start).speed / best,
+        speed=shown(job, cores).speed / best,
+        cores=cores,
+        least=least,
+        outcome=outcome,
     )
 
 

@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from coda.allocator import CoreSearch, CoreSearchConfig, SearchOutcome, SearchResult, TuningConfig, next_tuning
+from coda.allocator import (
+    CoreSearch,
+    CoreSearchConfig,
+    SearchOutcome,
+    SearchResult,
+    TuningConfig,
+    TuningPhase,
+    next_tuning,
+)
 from coda.allocator.core_search import CoreLimits, begin_search, next_search
 from coda.allocator.curve import WindowReading
 from coda.allocator.ranks import result_of_job
 from coda.allocator.tuning import TuningInput
 from coda.allocator.window_samples import CpuWork, WindowResult
-from tests.core.allocator.data_parallel import PARALLEL_JOBS, shown, tuned_together
+from coda.model.job import WishAnswer
+from tests.core.allocator.data_parallel import PARALLEL_JOBS, ParallelJob, shown, tuned_together
 
 pytestmark = pytest.mark.heavy
 
@@ -127,6 +136,32 @@ def test_any_rank_of_a_job_whose_ranks_wait_for_each_other_shows_its_speed(name:
     assert tuned_together(job, start, known=1).speed >= 0.97
 
 
+@pytest.mark.parametrize("hidden", [1, 4])
+@pytest.mark.parametrize("name", [name for name, (job, _start) in PARALLEL_JOBS.items() if job.pods * job.gpus > 1])
+def test_a_job_of_several_gpus_gives_up_no_cores_where_the_cpu_use_of_a_rank_is_unknown(name: str, hidden: int) -> None:
+    job, start = PARALLEL_JOBS[name]
+    tuned = tuned_together(job, start, hidden=hidden)
+    assert tuned.least == start
+    assert tuned.outcome == "Unresponsive" if tuned.cores == start else tuned.speed >= tuned.start
+
+
+def test_gangs_of_one_gpu_per_rank_give_up_no_cores_either() -> None:
+    tuned = tuned_together(ParallelJob(pods=2, gpus=1, load=6.0), 6, hidden=1)
+    assert (tuned.least, tuned.cores, tuned.outcome) == (6, 6, "Unresponsive")
+
+
+def test_a_search_that_is_denied_more_cores_gives_up_none_either_where_cpu_use_is_unknown() -> None:
+    job = TuningInput(attempt=1, cores=6, gpus=1, ranks=2, most_cores=48)
+    ranks = [rank(0.9, 4), rank(0.9, None)]
+    tuning = next_tuning(None, job, None, TuningConfig(), 0.0)
+    tuning = next_tuning(tuning, job, result_of_job(ranks, 2, 48), TuningConfig(), 90.0)
+    assert tuning.wish is not None
+    assert tuning.wish.cores > 6
+    full = WishAnswer(sequence=1, granted=False, cores=6, answered_s=91.0, deadline_s=91.0, code="InsufficientCPU")
+    after = next_tuning(tuning, replace(job, answer=full), None, TuningConfig(), 92.0)
+    assert (after.phase, after.best_cores) == (TuningPhase.TUNED, 6)
+
+
 def test_rank_0_does_not_show_what_other_ranks_need_that_it_never_waits_for() -> None:
     job, start = PARALLEL_JOBS["2 pods x 2 GPUs, each for itself, too many cores"]
     assert tuned_together(job, start, known=1).speed < 0.6
@@ -179,3 +214,15 @@ def test_cpu_use_that_is_known_no_more_begins_the_search_again() -> None:
     again = next_search(step, WindowReading(share=1.0, variance=1e-7), limits, CONFIG)
     assert isinstance(again, CoreSearch)
     assert (again.trying, again.curve, again.again) == (10, (), 1)
+
+
+def test_cpu_use_that_is_unknown_at_times_earns_a_job_no_cores() -> None:
+    """A search that begins again does so with what was found, not with the last count that was tried."""
+    limits = CoreLimits(least=1, most=48)
+    seen = WindowReading(share=0.9, variance=1e-7, blind=True)
+    step = next_search(begin_search(10, 1, limits), seen, limits, CONFIG)
+    assert isinstance(step, CoreSearch)
+    assert step.trying > 10
+    again = next_search(step, WindowReading(share=0.9, work=0.2, variance=1e-7), limits, CONFIG)
+    assert isinstance(again, CoreSearch)
+    assert (again.trying, again.again) == (10, 1)

@@ -82,6 +82,16 @@ def test_cores_hold_a_job_up_that_uses_or_is_denied_them(used: float, throttled:
     assert is_at_limit(used, throttled, cores=4) is expected
 
 
+@pytest.mark.parametrize(("every", "is_known"), [(15, True), (5, False)])
+def test_cpu_use_is_known_though_a_few_looks_lack_it(every: int, is_known: bool) -> None:
+    """A file that could not be read once says nothing against the others."""
+    looks = [
+        Look(float(at_s), 0.8) if at_s % every == 0 else Look(float(at_s), 0.8, True, 3.0, 1.0) for at_s in range(91)
+    ]
+    work = result_of_window(looks, CONFIG).work
+    assert (work and (work.cores, work.throttled_share)) == ((3.0, 1.0) if is_known else None)
+
+
 @pytest.mark.parametrize(
     ("model", "least", "most"),
     [
