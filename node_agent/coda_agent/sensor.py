@@ -49,6 +49,7 @@ class Senses:
     users: Mapping[str, Sequence[GpuUser]] = field(default_factory=dict)  # by UUID of a GPU or slice
     traffic: MemoryTraffic = NO_TRAFFIC
     cpu_by_pod: Mapping[str, CpuRates] = field(default_factory=dict)
+    cpu_by_rank: Mapping[str, CpuRates] = field(default_factory=dict)  # by pod uid: of its main container, if found
     cgroup_by_pod: Mapping[str, PodCgroup] = field(default_factory=dict)
     cores_by_rank: Mapping[str, float] = field(default_factory=dict)  # by pod uid: that its main container may use
     problems: tuple[str, ...] = ()
@@ -112,7 +113,7 @@ class Sensor:
             else traffic_by_socket(self.meter.sample(now.monotonic_s), self.socket_by_domain)
         )  # traffic and CPU time first: their rates divide by the time until `now`, and GPUs may take half a second
         cgroups = self._list_cgroups(problems)
-        cpu_by_pod = self._cpu_rates(local, cgroups, now.monotonic_s)
+        cpu_by_pod, cpu_by_rank = self._cpu_rates(local, cgroups, now.monotonic_s)
         snapshot = self.gpus.sense(now)
         snapshot = snapshot if self.known_gpus is None else self.known_gpus.completed(snapshot)
         problems += [snapshot.why] if snapshot.why else []
@@ -129,6 +130,7 @@ class Sensor:
             users=users,
             traffic=traffic,
             cpu_by_pod=cpu_by_pod,
+            cpu_by_rank=cpu_by_rank,
             cgroup_by_pod=cgroups,
             cores_by_rank=self._cores_in_force(local, cgroups),
             problems=tuple(problems),
@@ -164,11 +166,12 @@ class Sensor:
 
     def _cpu_rates(
         self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup], now_s: float
-    ) -> Mapping[str, CpuRates]:
-        """By pod uid. A rank is throttled as its main container is: a pod whose other containers have no limit has none
-        itself, and is never throttled as a whole."""
+    ) -> tuple[Mapping[str, CpuRates], Mapping[str, CpuRates]]:
+        """By pod uid: of pods, and of ranks. A rank is throttled as its main container is: a pod whose other containers
+        have no limit has none itself, and is never throttled as a whole. It uses what its main container uses, as its
+        cores are that one's: a busy sidecar would seem to use them up."""
         if self.layout is None:
-            return {}
+            return {}, {}
         span_s, before = now_s - self._cpu_read_at_s, self._cpu_uses
         mains = self._main_cgroups(local, cgroups)
         paths = {*(at.path for at in cgroups.values()), *mains.values()}
@@ -179,11 +182,14 @@ class Sensor:
             path: rates_between(before[path], use, span_s) for path, use in self._cpu_uses.items() if path in before
         }
         found = {uid: rate for uid, at in cgroups.items() if (rate := rates.get(at.path)) is not None}
+        of_ranks = {pod.uid: found[pod.uid] for pod in _ranks(local, cgroups) if pod.uid in found}
         for uid, path in mains.items():
-            if uid in found and (main := rates.get(path)) is not None:
-                share = max(found[uid].throttled_share, main.throttled_share)
-                found[uid] = replace(found[uid], throttled_share=share)
-        return found
+            of_pod, main = of_ranks.pop(uid, None), rates.get(path)
+            if of_pod is not None and main is not None:
+                share = max(of_pod.throttled_share, main.throttled_share)
+                found[uid] = replace(of_pod, throttled_share=share)
+                of_ranks[uid] = replace(main, throttled_share=share)
+        return found, of_ranks
 
     def _main_cgroups(self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> Mapping[str, str]:
         """The path of the main container's cgroup, by the pod uid of the ranks that run here with GPUs."""

@@ -23,7 +23,7 @@ class TuningObservation:
     wall_s: float
     container: str  # another one means a restart
     share: float | None
-    cpu_cores: float | None = None  # that the pod used; None: not measured
+    cpu_cores: float | None = None  # that its main container used; None: not measured
     throttled_share: float = 0.0  # of its CPU periods
     cores: float | None = None  # that the kernel lets it use; infinite: all; None: not known, so its status is believed
     disturbed_at_s: float | None = None  # when contention or a neighbour last moved utilisations where it works

@@ -132,7 +132,7 @@ class Tuner:
         return reports
 
     def _observation(self, pod: LocalPod, senses: Senses, last_disturbance: LastDisturbance) -> TuningObservation:
-        rates = senses.cpu_by_pod.get(pod.uid)
+        rates = senses.cpu_by_rank.get(pod.uid)
         return TuningObservation(
             at_s=senses.at.monotonic_s,
             wall_s=senses.at.wall_s,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coda.allocator import TuningPhase
@@ -10,6 +12,7 @@ from coda_lab.emulators.cgroups.kubelet import Quality
 from coda_lab.emulators.cluster_rig import EmulatedCluster
 from coda_lab.emulators.load import Curved
 from coda_lab.emulators.node import MAIN
+from coda_lab.emulators.nvml import Process
 from tests.agent.loop.conftest import MakeRig
 from tests.agent.loop.rig import Rig
 from tests.agent.loop.test_rank_reports import rank, reported
@@ -116,3 +119,36 @@ async def test_a_rank_with_less_than_a_core_or_with_unknown_cores_has_no_windows
     await rig.run(10 + 2 * WINDOW_S + 10)
     assert [report["coresPerReplica"] for report in reported(rig)] == ([1] if is_measured else [])
     assert "is not measured for its job" not in caplog.text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_what_a_sidecar_uses_does_not_count_as_use_of_the_ranks_cores(make_rig: MakeRig, version: int) -> None:
+    """Its cores are the main container's: with the pod's use it would seem to use all of them."""
+    rig = make_rig(version=version, window_s=WINDOW_S)
+    work = rank(rig, 1)
+    rig.node.kubelet.stop(work.uid)
+    work.quality, work.demand_cores = Quality.BURSTABLE, 2.0
+    rig.node.kubelet.start(work.uid, work.quality, {MAIN: 4.0, "sidecar": None})
+    process = Process(pid=rig.node.kubelet.pods[work.uid].containers[MAIN].process)
+    with rig.node.state.batch():
+        for device in work.devices:
+            rig.node.state.set_processes(device, [process])
+    rig.node.demand(work)
+    rig.node.kubelet.demand(work.uid, "sidecar", 2.0)
+    await rig.run(10 + WINDOW_S + 5)
+    rig.node.advance()
+    senses = rig.agent.sensor.sense(rig.api.pods(), rig.node.now)
+    assert senses.cpu_by_pod[work.uid].cores == pytest.approx(4)
+    assert senses.cpu_by_rank[work.uid].cores == pytest.approx(2)
+    (report,) = reported(rig)
+    assert report["cpuCores"] == pytest.approx(2)
+    assert report["heldUp"] is False
+
+
+async def test_the_use_of_the_pod_is_the_ranks_where_its_main_container_is_not_found(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    work = rank(rig, 1)
+    await rig.run(3)
+    pods = [replace(pod, container="") for pod in rig.api.pods()]
+    rig.node.advance()
+    assert rig.agent.sensor.sense(pods, rig.node.now).cpu_by_rank[work.uid].cores == pytest.approx(4, abs=0.1)
