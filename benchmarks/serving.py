@@ -111,7 +111,7 @@ async def plan_on(cluster: MadeCluster, metrics: Metrics, guard: Guard, planning
             continue
         began_s = time.perf_counter()
         result = await runner.decide(1)
-        metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
+        metrics.show_queue(result)
         lasted_s.append(time.perf_counter() - began_s)
         for change in cluster.changes_after([*result.decision.starts]):
             cluster.happen([change])

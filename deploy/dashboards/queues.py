@@ -71,10 +71,11 @@ BOARD = Board(
                 ),
                 Chart(
                     title="GPUs that jobs wait for",
-                    says="By array, and of all.",
+                    says="By array, of all that nodes would help, and of those that need another kind of node.",
                     lines={
                         "{{array}}": most('coda_array_gpus{state="Waiting"}', "array"),
                         "all": most("coda_queue_gpus_wanted"),
+                        "of another kind": most("coda_queue_gpus_unmatched"),
                     },
                 ),
                 Chart(

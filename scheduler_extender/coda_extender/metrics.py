@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from coda.cycle import CycleResult
 from coda.model import WaitCode
 from coda.model.decision import DenialCode
 from coda.model.job import StopCause
@@ -105,6 +105,11 @@ class Metrics:
             "GPUs that waiting jobs ask for, but those that no node would help: a quota or an error keeps them waiting",
             registry=registry,
         )
+        self.gpus_unmatched = Gauge(
+            "coda_queue_gpus_unmatched",
+            "Those of coda_queue_gpus_wanted for which no present node would do, even if it were empty",
+            registry=registry,
+        )
         self.commits = Counter("coda_planner_commits_total", "Plans committed", registry=registry)
         self.releases = Counter("coda_planner_releases_total", "Plans released", registry=registry)
         self.stops = Counter(
@@ -178,11 +183,12 @@ class Metrics:
         """Show the memory of this process as the planner's; None: there is none."""
         self._planner_pid = pid
 
-    def show_queue(self, jobs_by_code: Mapping[WaitCode, int], gpus_wanted: int) -> None:
-        """Set the gauges of the queue."""
+    def show_queue(self, result: CycleResult | None) -> None:
+        """Set the gauges of the queue, as a round left it. None: this replica does not plan, and shows zeros."""
         for code in WaitCode:
-            self.waiting_jobs.labels(code.value).set(jobs_by_code.get(code, 0))
-        self.gpus_wanted.set(gpus_wanted)
+            self.waiting_jobs.labels(code.value).set(0 if result is None else result.jobs_by_code.get(code, 0))
+        self.gpus_wanted.set(0 if result is None else result.gpus_wanted)
+        self.gpus_unmatched.set(0 if result is None else result.gpus_unmatched)
 
     def text(self) -> bytes:
         """Return all metrics in the exposition format."""

@@ -17,6 +17,7 @@ def result(*found: Fault, apart: Fault | None = None, undecidable: int = 0) -> C
         decided_on={},
         jobs_by_code={WaitCode.UNDECIDABLE: undecidable} if undecidable else {},
         gpus_wanted=0,
+        gpus_unmatched=0,
         wake_s=None,
         apart=apart,
     )

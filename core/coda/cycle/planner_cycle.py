@@ -14,7 +14,7 @@ from coda.cycle.faults import text_of
 from coda.cycle.isolation import SetApart
 from coda.cycle.seats import Upgrades, with_joinable, with_sharers, without_sharers
 from coda.history.ended_runs import EndedRuns
-from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode
+from coda.model.decision import Decision, Denial, Fault, Grant, Start, Stop, WaitCode, WaitReason
 from coda.model.job import Job, JobId
 from coda.model.resources import NOTHING
 from coda.model.seats import is_sharer
@@ -31,9 +31,14 @@ _NO_NODE_HELPS: Final = frozenset(
         WaitCode.UNKNOWN_LEVEL,
         WaitCode.EDITED,
         WaitCode.UNREADABLE,
+        WaitCode.STATUS_UNWRITABLE,
+        WaitCode.STATUS_WRITE_SLOW,
+        WaitCode.CHANGED_MEANWHILE,
+        WaitCode.ROLLING_BACK,
+        WaitCode.BACKING_OFF,
     }
 )
-"""What keeps a job waiting however many nodes there are."""
+"""What keeps a job waiting however many nodes there are. One that cannot be judged is not counted at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class CycleResult:
     decided_on: Mapping[JobId, Job]  # each job that starts, stops or has its wish answered, as the cycle saw it
     jobs_by_code: Mapping[WaitCode, int]
     gpus_wanted: int  # by refused jobs that more nodes may help; an autoscaler reads it
+    gpus_unmatched: int  # those of them for which a node must be of another kind than every present one
     wake_s: float | None
     apart: Fault | None = None  # what is left out because it cannot be judged, whenever that was found
 
@@ -189,7 +195,11 @@ def _run(
     reviews = _review(snapshot)
     job_by_id = {job.id: job for job in world.jobs}
     waiting = [job_by_id[refusal.job] for refusal in decision.refusals]
-    helped = [job_by_id[told.job] for told in decision.refusals if told.reason.code not in _NO_NODE_HELPS]
+    helped = [
+        (job.replicas * job.request.gpus, refusal.reason)
+        for job, refusal in zip(waiting, decision.refusals, strict=True)
+        if refusal.reason.code not in _NO_NODE_HELPS and not (has_sharers and is_sharer(job))
+    ]
     changed: tuple[Start | Stop | Grant | Denial, ...] = (
         *decision.starts,
         *decision.stops,
@@ -202,7 +212,8 @@ def _run(
         reviews=reviews,
         decided_on={change.job: job_by_id[change.job] for change in changed},
         jobs_by_code=Counter([refusal.reason.code for refusal in decision.refusals]),
-        gpus_wanted=sum([job.replicas * job.request.gpus for job in helped if not (has_sharers and is_sharer(job))]),
+        gpus_wanted=sum([gpus for gpus, _ in helped]),
+        gpus_unmatched=sum([gpus for gpus, reason in helped if _is_unmatched(reason)]),
         wake_s=min(
             (
                 *[job.not_before_s for job in waiting if job.not_before_s > snapshot.now_s],
@@ -213,6 +224,13 @@ def _run(
             default=None,
         ),
     )
+
+
+def _is_unmatched(reason: WaitReason) -> bool:
+    """True if no present node, even if it were empty, could hold one rank. More nodes like them do not help."""
+    if reason.code is WaitCode.NEVER_FITS:
+        return reason.numbers.get("ranks_when_empty", 0) == 0
+    return reason.code is WaitCode.NO_MATCHING_NODE
 
 
 def _lands_on_one_node(pod: InFlight) -> bool:

@@ -204,6 +204,7 @@ def _result(
         decided_on={item.job: job_by_id[item.job] for item in answer if not isinstance(item, ReviewOf)},
         jobs_by_code=end.jobs_by_code,
         gpus_wanted=end.gpus_wanted,
+        gpus_unmatched=end.gpus_unmatched,
         wake_s=end.wake_s,
         apart=end.apart,
     )

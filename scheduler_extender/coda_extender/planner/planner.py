@@ -202,7 +202,7 @@ class Planner:
             self._pods.cancel()
             self._left_out.admit_all()
             self._metrics.is_leader.set(0)
-            self._metrics.show_queue({}, 0)
+            self._metrics.show_queue(None)
             self._faults.forget()
             self._cycles.stop()
             self._forget_reasons()
@@ -246,7 +246,7 @@ class Planner:
         self._progress_s = time.monotonic()
         self._faults.note(result)
         # 3. Show the queue. The wait reasons are written beside everything else.
-        self._metrics.show_queue(result.jobs_by_code, result.gpus_wanted)
+        self._metrics.show_queue(result)
         self._reasons.remove_reasons(self._cluster.stale_pending)
         # 4. Write: follow up on reviewed placements, commit new ones, order stops, answer wishes. A placement with
         # nothing in its way is released by the same write. CPU jobs are released and evicted.

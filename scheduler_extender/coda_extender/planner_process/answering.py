@@ -76,7 +76,8 @@ class Answering:
         if self._told.has_more:
             again_s = question.now_s + AGAIN_S
             wake_s = again_s if wake_s is None else min(wake_s, again_s)
-        told = dict(result.jobs_by_code), result.gpus_wanted, wake_s, decision.faults, result.apart
+        gpus = result.gpus_wanted, result.gpus_unmatched
+        told = dict(result.jobs_by_code), *gpus, wake_s, decision.faults, result.apart
         yield AnswerEnd(decision.postponed, *told)
 
 

@@ -111,6 +111,7 @@ class AnswerEnd(NamedTuple):
     postponed: tuple[JobId, ...] = ()
     jobs_by_code: Mapping[WaitCode, int] = {}
     gpus_wanted: int = 0
+    gpus_unmatched: int = 0
     wake_s: float | None = None
     faults: tuple[Fault, ...] = ()
     apart: Fault | None = None

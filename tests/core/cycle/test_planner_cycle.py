@@ -9,7 +9,8 @@ import pytest
 from coda.cycle import CycleCache, CycleResult, CycleSnapshot, review_snapshot, run_cycle
 from coda.history import FinishedRun
 from coda.model import Job, PlacementState, Resources, WaitCode, World
-from coda.model.job import Wish
+from coda.model.constraints import NodeConstraints
+from coda.model.job import Wish, WriteTrouble
 from coda.model.world import VirtualCluster
 from coda.placements import InFlight, PlacementAction
 from coda.policy import ArraysConfig, PolicyConfig
@@ -54,6 +55,34 @@ def test_an_autoscaler_is_not_told_of_jobs_that_no_node_would_help() -> None:
     result = cycle(replace(world([node("n1")], jobs), virtual_clusters=(limited,)))
     assert len(result.decision.refusals) == 4
     assert result.gpus_wanted == 16
+
+
+@pytest.mark.parametrize(
+    ("waiting", "code"),
+    [
+        pytest.param(replace(job("a", gpus=8), unwritable=WriteTrouble.REFUSED), "StatusUnwritable", id="unwritable"),
+        pytest.param(replace(job("a", gpus=8), unwritable=WriteTrouble.SLOW), "StatusWriteSlow", id="slow to write"),
+        pytest.param(
+            replace(job("a", gpus=8), unwritable=WriteTrouble.OVERTAKEN), "ChangedMeanwhile", id="changed meanwhile"
+        ),
+        pytest.param(job("a", gpus=8, not_before_s=NOW_S + 3600.0), "BackingOff", id="backs off"),
+    ],
+)
+def test_an_autoscaler_is_not_told_of_jobs_that_wait_for_something_else(waiting: Job, code: str) -> None:
+    result = cycle(world([node(f"n{number}") for number in range(4)], [waiting]))
+    assert [refusal.code.value for refusal in result.decision.refusals] == [code]
+    assert result.gpus_wanted == 0
+
+
+def test_an_autoscaler_is_told_apart_of_jobs_for_which_no_present_node_would_do() -> None:
+    jobs = [
+        job("typo", gpus=8, replicas=8, constraints=NodeConstraints(selector={"gpu-type": "H10O"})),
+        job("wide", gpus=16),
+        job("large", replicas=2, gpus=8),  # a second node like the first one would do
+    ]
+    result = cycle(world([node("n1")], jobs))
+    codes = {WaitCode.NO_MATCHING_NODE: 1, WaitCode.NEVER_FITS: 2}
+    assert (dict(result.jobs_by_code), result.gpus_wanted, result.gpus_unmatched) == (codes, 64 + 16 + 16, 64 + 16)
 
 
 def test_who_is_stopped_or_answered_is_known_as_the_cycle_saw_it() -> None:

@@ -210,6 +210,7 @@ def test_the_planner_process_answers_as_one_call_of_the_core(rounds: list[list[S
         assert isinstance(end, AnswerEnd)
         assert end.jobs_by_code == expected.jobs_by_code
         assert (end.gpus_wanted, end.wake_s) == (expected.gpus_wanted, expected.wake_s)
+        assert end.gpus_unmatched == expected.gpus_unmatched
         reviews = [item for message in both.ask(Kind.REVIEW) for item in getattr(message, "items", ())]
         wanted_reviews = [
             ReviewOf(review.job.id, review.action, review.defect, review.awaits_stops)
