@@ -1,16 +1,17 @@
-"""Asks the API server by a dry run what one rank of a job requests."""
+"""Asks the API server by a dry run what one rank of a job requests, and again while no present node could hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from coda.allocator import start_cores
 from coda.allocator.start_point import in_multiples
 from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize, is_refused_for_good
-from coda.model import Phase
+from coda.model import Phase, WaitCode
 from coda.wording import listed
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
@@ -42,6 +43,13 @@ CLAIMS_REFUSED = (
     "for GPUs by spec.gpusPerReplica"
 )
 MOST_CORES = 1024  # the CRD's limit; used while no node is known
+AGAIN_S: Final = 120.0
+"""Between two dry runs of a job. Our choice: a node that came for a job is idle for no longer, and an autoscaler
+removes idle nodes after minutes."""
+SPACING_S: Final = 0.5
+"""Between the dry runs of any two such jobs: thousands of them are no load. Our choice."""
+
+_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS.value, WaitCode.NO_MATCHING_NODE.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +241,49 @@ class Acceptor:
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
         found = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
         return in_multiples(min(found, ceiling_cores), multiple, ceiling_cores)
+
+
+class AskedAgain:
+    """When each job whose ranks fit no present node is asked again what they request; no other job is.
+
+    A request is what was admitted by the nodes, webhooks and LimitRanges of then: such a job would wait for ever for
+    what has changed since. A new process counts from its start."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due_s_by_uid: dict[str, float] = {}
+        self._last_due_s = 0.0
+
+    def due_s(self, job: JobRecord) -> float | None:
+        """Return when the job is to be asked; None: not at all."""
+        if not _fits_no_node(job):
+            self._due_s_by_uid.pop(job.uid, None)
+            return None
+        return self._due_s_by_uid.get(job.uid) or self._next_turn(job)
+
+    def take_turn(self, job: JobRecord) -> bool:
+        """Return True if the job is to be asked now, and give it its next turn."""
+        due_s = self.due_s(job)
+        if due_s is None or self._clock() < due_s:
+            return False
+        self._next_turn(job)
+        return True
+
+    def _next_turn(self, job: JobRecord) -> float:
+        due_s = self._last_due_s = max(self._clock() + AGAIN_S, self._last_due_s + SPACING_S)
+        self._due_s_by_uid[job.uid] = due_s
+        return due_s
+
+
+def _fits_no_node(job: JobRecord) -> bool:
+    """True if the planner says so of the spec that was accepted last, and no pod of this attempt is planned."""
+    progress, placement = job.progress, job.placement
+    if job.is_deleted or progress.phase is not Phase.QUEUED or job.request is None:
+        return False
+    if progress.generation != job.generation or (placement is not None and placement.attempt >= progress.attempt):
+        return False
+    told = (job.json.get("status") or {}).get("pending") or {}
+    return told.get("code") in _FITS_NO_NODE and told.get("generation") == job.generation
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:

@@ -58,11 +58,11 @@ class JobWriter:
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
     async def write_progress(self, job: JobRecord, after: Progress, request: Json | None) -> None:
-        """Write the status if it changed, of a held job only; then count it and post an event."""
+        """Write the status if it or the request changed, of a held job only; then count it and post an event."""
         before, old = job.progress, job.json.get("status") or {}
         spent = self._cluster.times.to_write(job.uid, before, after, old, self._clock())
         after = replace(after, spent=spent)
-        if after == before:
+        if after == before and request == job.request:
             return
         job = await self.add_finalizer(job)
         status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], self._clock())

@@ -15,7 +15,7 @@ from typing import Final
 from coda.correlation import signature_of
 from coda.diagnosis import RuleBook, built_in_rules
 from coda.diagnosis.classifier import beside_others
-from coda.errors import Conflict
+from coda.errors import Conflict, Outage
 from coda.lifecycle import (
     Evidence,
     LifecycleConfig,
@@ -32,12 +32,12 @@ from coda.lifecycle.node_loss import node_word_s
 from coda.lifecycle.state import of_attempt
 from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
 from coda.model import FINISHED
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
+from coda_operator.reconcile.acceptance import Acceptor, AskedAgain, NotAdmitted, TemplateRefused, sizes
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.guests import had_others
@@ -88,6 +88,7 @@ class Reconciler:
         self._trying_again = TurnSlots(TRIED_AGAIN_AT_ONCE)
         self._refusals_by_uid: dict[str, int] = {}  # dry runs in a row that the surroundings of a job refused
         self._denials = Denials(clock)
+        self._asked_again = AskedAgain(clock)
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
         self._trials = trials or Trials()
         trial_nodes = self._trials.node_selector
@@ -136,7 +137,7 @@ class Reconciler:
         now = await self._read(job)
         step = furthest_step(now, self._clock(), self._config)
         answer: Json | TemplateRefused | NotAdmitted | None
-        job, answer = await self._ask(job, step) if step.accept else (job, job.request)
+        job, answer = await self._ask(job, step) if step.accept else (job, await self._request_now(job, step))
         answer = self._judged(job, answer)
         if isinstance(answer, NotAdmitted):
             return await self._wait_for_admission(job, answer)
@@ -220,6 +221,18 @@ class Reconciler:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
+    async def _request_now(self, job: JobRecord, step: Step) -> Json | None:
+        """Return the request of an accepted job: as it was, or as it is now if no present node could hold that.
+
+        Whatever keeps it from being asked now is no reason to give up what was accepted."""
+        if step.progress != job.progress or not self._asked_again.take_turn(job):
+            return job.request
+        try:
+            answer = await self._acceptor.request_of(job, step.progress)
+        except (Outage, Rejected):
+            return job.request
+        return job.request if isinstance(answer, TemplateRefused | NotAdmitted) else answer
+
     async def _wait_for_admission(self, job: JobRecord, answer: NotAdmitted) -> float | None:
         """Say why the job is not accepted yet; return when to ask again, None: in its turn.
 
@@ -258,9 +271,9 @@ class Reconciler:
         if step.remove:
             await self._writer.delete_job(job)
         not_cleared_s = await self._endings.delete_left(job) if step.clear else None
-        not_booked_s = self._cluster.times.due_s(job.uid)
-        moments_s = (step.wake_s, not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_cleared_s, not_booked_s)
-        return min((at_s for at_s in moments_s if at_s is not None), default=None)
+        not_booked_s, asked_s = self._cluster.times.due_s(job.uid), self._asked_again.due_s(job)
+        not_done_s = (not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_cleared_s, not_booked_s, asked_s)
+        return min((at_s for at_s in (step.wake_s, *not_done_s) if at_s is not None), default=None)
 
     def _post_record(self, job: JobRecord) -> float:
         """Have the record of the job's end stored; return when to look again."""
