@@ -74,7 +74,7 @@ class ClusterState:
         self.changes: Mapping[Part, ChangeLog[str]] = {part: ChangeLog(10_000) for part in _KEPT}
         self._node_by_name: dict[str, Node] = {}
         self.use = NodeUse(self.changes[Part.USED].add)
-        self.short_nodes = ShortNodes(clock)
+        self.short_nodes = ShortNodes(clock, now_s)
         self._values_by_part: Mapping[Part, dict[str, Any]] = {
             Part.NODES: self._node_by_name,
             Part.USED: self.use.by_name,

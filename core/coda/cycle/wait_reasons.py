@@ -359,6 +359,7 @@ class _ReasonFinder:
             nodes=anywhere.candidates.nodes,
             matching=len(anywhere.eligible.matching),
             blocked=len(anywhere.eligible.matching) - len(anywhere.eligible.accepting),
+            joining=anywhere.eligible.joining(self._search.capacity.nodes),
             avoided=len(anywhere.eligible.accepting) - len(anywhere.groups.amount_by_node),
             stuck=len(arrays.stuck) if (arrays := self._index.arrays) is not None and not job.request.gpus else 0,
             holders=self._holdings.on_nodes(anywhere.eligible, name or (GPUS if anywhere.request.gpus else CPU)),

@@ -13,13 +13,14 @@ from coda.model.resources import Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the planner sees it. `schedulable`: Ready, not cordoned, not being deleted."""
+    """A node as the planner sees it. `schedulable`: Ready, not cordoned, not being deleted, and not `joins`."""
 
     name: str
     allocatable: Resources
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     schedulable: bool = True
+    joins: bool = False  # it is new, and does not offer the GPUs yet that its labels promise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,12 @@ class EligibleNodes:
         elif self._allowed >> number & 1:
             self.excluded[Exclusion.TAINT] -= 1
 
+    def joining(self, nodes: Sequence[Node]) -> int:
+        """Return how many of the nodes that match, and take no pods now, wait for the GPUs of their labels."""
+        if len(self.matching) == len(self.accepting):
+            return 0
+        return sum([nodes[number].joins for number in self.matching - self.accepting])
+
 
 class RankClass:
     """Ranks that ask for the same: their request, the nodes they may go to, and how they pack."""

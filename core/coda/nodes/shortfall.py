@@ -31,6 +31,7 @@ class Shortfall(NamedTuple):
     nodes: int = 0  # that hold a rank now
     matching: int = 0  # nodes in all
     blocked: int = 0  # of these
+    joining: int = 0  # of the blocked ones: their GPUs are still to come
     avoided: int = 0
     stuck: int = 0  # GPU jobs that could not give back cores of the CPU array, if a CPU job waits
     over_quota: bool = False  # with this gang its tenant would hold more than its own
@@ -80,8 +81,11 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         clauses.append(shortage_text(name, scattered=shortfall.scattered))
     elif kind == "matching":
         clauses.append("enough of each resource is free, but not on the same nodes")
-    if shortfall.blocked:
-        clauses.append(f"{counted(shortfall.blocked, 'node')} cordoned, not ready, under pressure or being removed")
+    if shortfall.joining:
+        new = f"{counted(shortfall.joining, 'node')} new and labelled for GPUs that are still to come"
+        clauses.append(f"{new} (waited for up to 10 minutes)")
+    if blocked := shortfall.blocked - shortfall.joining:
+        clauses.append(f"{counted(blocked, 'node')} cordoned, not ready, under pressure or being removed")
     if shortfall.avoided:
         clauses.append(f"{counted(shortfall.avoided, 'node')} avoided after a failed attempt")
     if shortfall.stuck:

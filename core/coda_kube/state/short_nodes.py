@@ -1,8 +1,10 @@
-"""Nodes that lack devices for a moment: while a device plugin starts again, its node offers none of its resource.
+"""Nodes that lack devices for a moment: while a device plugin starts again, its node offers none of its resource. So
+does a new node until its driver is installed.
 
 Without this memory the GPUs of such nodes would be gone for these seconds: the pool would be full, gangs would stop
 for whoever can start a moment later, jobs that fit would never fit, and CPU jobs would get the cores beside the GPUs as
-their own. So the node counts with what it had, and what it lacks is held back: nobody gets it before it is offered."""
+their own. So the node counts with what it had, and what it lacks is held back: nobody gets it before it is offered.
+Of a new node nobody knows what it will have: while its labels promise GPUs and it offers none, it takes no jobs."""
 
 from __future__ import annotations
 
@@ -14,11 +16,28 @@ from coda.model import NOTHING, Node, Resources
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP
 from coda_kube.objects.pod_requests import resources_reported
+from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.read import node_from_json
 
 SHORT_S: Final = 120.0
 """After this time the node counts with what it offers. Our choice: a plugin starts again within seconds, and after an
 upgrade within a minute; a node whose GPUs are taken away for good misleads nobody for long."""
+JOINS_S: Final = 600.0
+"""For this time after a node was made, its labels count. Our choice: its driver is installed within three to six
+minutes as a rule; a node that never offers GPUs is of use to CPU jobs then."""
+
+_PROMISES: Final = (
+    "nvidia.com/gpu.present",  # the GPU operator's, and that of GPU feature discovery
+    "feature.node.kubernetes.io/pci-10de.present",  # node feature discovery's, which comes first
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "kubernetes.azure.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-count",
+)
+"""Labels of nodes with GPUs, also before these are offered. Source: the documentation of these programs. Cluster
+Autoscaler takes a node for unready, too, that has its provider's label and offers no GPU (`gpu_processor.go`)."""
+_NO: Final = ("", "0", "false")
+_OFFERED: Final = "nvidia.com/"  # slices of GPUs are offered instead of whole ones
 
 
 class _Short(NamedTuple):
@@ -27,14 +46,17 @@ class _Short(NamedTuple):
 
 
 class ShortNodes:
-    """What each node offers, and what it had before, if that was more and not long ago. `clock`: only grows.
+    """What each node offers, and what it had before, if that was more and not long ago. `clock` only grows; `now_s` is
+    the API server's time.
 
     What it remembers may be lost: a new process counts what the node's capacity says besides, for as long."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], now_s: Callable[[], float]) -> None:
         self._clock = clock
+        self._now_s = now_s
         self._offered_by_name: dict[str, Node] = {}  # as the objects say
         self._short_by_name: dict[str, _Short] = {}
+        self._joins_until_s: dict[str, float] = {}  # of new nodes without the GPUs that their labels promise
         self.missing_by_name: dict[str, Resources] = {}  # what is held back of each short node
 
     def note(self, name: str, item: Json | None) -> tuple[Node | None, bool]:
@@ -45,6 +67,7 @@ class ShortNodes:
         node = node_from_json(item) if item is not None else None  # first: if it cannot be read, nothing changes
         before, short = self._offered_by_name.pop(name, None), self._short_by_name.pop(name, None)
         lacked = self.missing_by_name.pop(name, NOTHING)
+        self._joins_until_s.pop(name, None)
         if node is None:
             return None, lacked is not NOTHING
         self._offered_by_name[name] = node
@@ -53,22 +76,40 @@ class ShortNodes:
             short = _Short(had, self._clock() + SHORT_S)
         missing = _missing(short.had, node.allocatable)
         if missing is NOTHING or self._clock() >= short.until_s:
-            return node, lacked is not NOTHING
+            return self._joining(node, item or {}), lacked is not NOTHING
         self._short_by_name[name], self.missing_by_name[name] = short, missing
         return replace(node, allocatable=node.allocatable + missing), missing != lacked
 
     def pop_over(self) -> list[Node]:
-        """Return the nodes that have been short for too long, as they are; they count so from now on."""
+        """Return the nodes that have been short, or new, for too long, as they are; they count so from now on."""
         now_s = self._clock()
-        over = [name for name, short in self._short_by_name.items() if now_s >= short.until_s]
-        for name in over:
+        short = [name for name, short in self._short_by_name.items() if now_s >= short.until_s]
+        for name in short:
             del self._short_by_name[name], self.missing_by_name[name]
-        return [self._offered_by_name[name] for name in over]
+        new = [name for name, until_s in self._joins_until_s.items() if now_s >= until_s]
+        for name in new:
+            del self._joins_until_s[name]
+        return [self._offered_by_name[name] for name in (*short, *new)]
 
     def next_over_in_s(self) -> float | None:
-        """How long until `pop_over` returns one; None if no node is short."""
-        until_s = min((short.until_s for short in self._short_by_name.values()), default=None)
+        """How long until `pop_over` returns one; None if no node is short or joins."""
+        short_s = [short.until_s for short in self._short_by_name.values()]
+        until_s = min((*short_s, *self._joins_until_s.values()), default=None)
         return None if until_s is None else max(0.0, until_s - self._clock())
+
+    def _joining(self, node: Node, item: Json) -> Node:
+        """The node; if it is new and its labels promise GPUs that it does not offer, as one that takes no jobs yet.
+
+        CPU jobs would own its cores for as long as they run, also those beside the GPUs that come."""
+        if node.allocatable.gpus or all(node.labels.get(label, "") in _NO for label in _PROMISES):
+            return node
+        if any(name.startswith(_OFFERED) for name in node.allocatable.other):
+            return node
+        left_s = seconds_from_time(item["metadata"].get("creationTimestamp")) + JOINS_S - self._now_s()
+        if left_s <= 0:
+            return node
+        self._joins_until_s[node.name] = self._clock() + min(JOINS_S, left_s)
+        return replace(node, schedulable=False, joins=True)
 
 
 def _capacity(item: Json) -> Resources:

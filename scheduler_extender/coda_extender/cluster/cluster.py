@@ -245,9 +245,14 @@ class ExtenderCluster:
         self._watch_short_nodes()
 
     def _watch_short_nodes(self) -> None:
-        over_in_s = self.state.short_nodes.next_over_in_s()
-        if over_in_s is not None and self._short_timer is None:
-            self._short_timer = asyncio.get_running_loop().call_later(over_in_s + 0.01, self._end_short_nodes)
+        over_in_s, loop = self.state.short_nodes.next_over_in_s(), asyncio.get_running_loop()
+        if over_in_s is None:
+            return
+        if self._short_timer is not None:
+            if self._short_timer.when() <= loop.time() + over_in_s + 0.02:
+                return
+            self._short_timer.cancel()
+        self._short_timer = loop.call_later(over_in_s + 0.01, self._end_short_nodes)
 
     def _end_short_nodes(self) -> None:
         self._short_timer = None

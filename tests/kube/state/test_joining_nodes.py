@@ -1,0 +1,95 @@
+"""A new node whose labels promise GPUs is kept from CPU jobs until it offers them: else they own its cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from coda.cycle import CycleCache, CycleResult, CycleSnapshot, run_cycle
+from coda.model import WaitCode
+from coda.policy import ArraysConfig, PolicyConfig
+from coda_kube.cluster_state import ClusterState
+from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.state.short_nodes import JOINS_S
+from tests.extender.objects import job_json, node_json
+
+CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(reserve_cores_per_gpu=4.0))
+START_S = 1_800_000_000.0
+
+
+class Seen:
+    """A cluster of one node that joins, its time, and six CPU jobs of 8 cores."""
+
+    def __init__(self, labels: dict[str, str], *, age_s: float = 0.0) -> None:
+        self.now_s = START_S
+        self.state = ClusterState(lambda: self.now_s, now_s=lambda: self.now_s)
+        self.cache = CycleCache()
+        self.labels, self.created = labels, time_from_seconds(START_S - age_s)
+        self.offer(0)
+        for number in range(6):
+            item = job_json(f"etl-{number}", gpus=0)
+            item["metadata"] |= {"namespace": "team", "resourceVersion": "1"}
+            item["status"]["request"]["resources"] = {"cpu": "8", "memory": "4Gi"}
+            item["status"]["request"]["cpusPerReplica"] = 8
+            self.state.on_job(None, item)
+
+    def offer(self, gpus: int, **other: str) -> None:
+        item = node_json("new", gpus=gpus)
+        item["metadata"]["labels"] |= self.labels
+        item["metadata"]["creationTimestamp"] = self.created
+        item["status"]["allocatable"] |= other
+        self.state.on_node(None, item)
+
+    def decide(self) -> CycleResult:
+        self.state.end_short_nodes()
+        world = self.state.snapshot(self.state.short_nodes.missing_by_name)
+        return run_cycle(CycleSnapshot(world=world, epoch=1, now_s=self.now_s), CODA, self.cache)
+
+
+PROMISES = [
+    {"nvidia.com/gpu.present": "true"},
+    {"feature.node.kubernetes.io/pci-10de.present": "true"},
+    {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
+    {"karpenter.k8s.aws/instance-gpu-count": "8"},
+    {"k8s.amazonaws.com/accelerator": "nvidia-l4"},
+    {"kubernetes.azure.com/accelerator": "nvidia"},
+]
+
+
+@pytest.mark.parametrize("labels", PROMISES, ids=lambda labels: next(iter(labels)))
+def test_cpu_jobs_of_a_new_gpu_node_borrow_as_if_its_gpus_had_come_with_it(labels: dict[str, str]) -> None:
+    seen = Seen(labels)
+    told = seen.decide().decision
+    assert not told.starts
+    assert {refusal.code for refusal in told.refusals} == {WaitCode.NO_USABLE_NODE}
+    assert "1 node new and labelled for GPUs that are still to come" in told.refusals[0].message
+    seen.now_s += 240.0
+    seen.offer(8)
+    assert sorted(start.borrows for start in seen.decide().decision.starts) == [False, False, *[True] * 4]
+
+
+def test_a_node_that_never_offers_gpus_is_used_once_it_is_no_longer_new() -> None:
+    seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=60.0)
+    assert seen.state.short_nodes.next_over_in_s() == JOINS_S - 60.0
+    seen.now_s += JOINS_S - 61.0
+    assert not seen.decide().decision.starts
+    seen.now_s += 1.0
+    assert len(seen.decide().decision.starts) == 6
+    assert seen.state.short_nodes.next_over_in_s() is None
+    seen.offer(0)
+    assert len(seen.decide().decision.starts) == 6
+
+
+@pytest.mark.parametrize(
+    ("labels", "age_s", "other"),
+    [
+        pytest.param({}, 0.0, {}, id="no label promises any"),
+        pytest.param({"nvidia.com/gpu.present": "false"}, 0.0, {}, id="it says that it has none"),
+        pytest.param({"karpenter.k8s.aws/instance-gpu-count": "0"}, 0.0, {}, id="it counts none"),
+        pytest.param({"nvidia.com/gpu.present": "true"}, JOINS_S, {}, id="not new"),
+        pytest.param({"nvidia.com/gpu.present": "true"}, 0.0, {"nvidia.com/mig-1g.10gb": "7"}, id="slices of MIG"),
+    ],
+)
+def test_every_other_node_is_used_at_once(labels: dict[str, str], age_s: float, other: dict[str, str]) -> None:
+    seen = Seen(labels, age_s=age_s)
+    seen.offer(0, **other)
+    assert len(seen.decide().decision.starts) == 6
