@@ -50,6 +50,7 @@ from coda_kube.objects.tuning_status import (
     resize_from_json,
     wish_from_json,
 )
+from coda_kube.words import phase_from_word, word_or
 
 Item = Mapping[str, Any]
 
@@ -113,14 +114,13 @@ def id_of(item: Item) -> JobId:
 def node_from_json(item: Item) -> Node:
     """Read a Node object. It is schedulable if it is Ready, not cordoned, and not being deleted."""
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
+    taints = [Taint(key=t["key"], value=t.get("value") or "", effect=t["effect"]) for t in spec.get("taints") or ()]
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
     return Node(
         name=metadata["name"],
         allocatable=resources_reported(status.get("allocatable") or {}),
         labels=metadata.get("labels") or {},
-        taints=tuple(
-            Taint(key=t["key"], value=t.get("value") or "", effect=t["effect"]) for t in spec.get("taints") or ()
-        ),
+        taints=tuple(taints),
         schedulable=ready and not spec.get("unschedulable") and not metadata.get("deletionTimestamp"),
     )
 
@@ -191,7 +191,7 @@ def _is_number(text: str) -> bool:
 
 
 def placement_from_json(status: Item) -> Placement | None:
-    """`status.placement` of a TrainingJob."""
+    """`status.placement` of a TrainingJob. In a state that is not known it only withholds its capacity."""
     placement = status.get("placement")
     if not placement:
         return None
@@ -200,7 +200,7 @@ def placement_from_json(status: Item) -> Placement | None:
         plan_id=placement["planId"],
         epoch=placement["epoch"],
         generation=placement["generation"],
-        state=PlacementState(placement["state"]),
+        state=word_or(PlacementState.COMMITTED, placement["state"]),
         nodes=tuple(placement["nodes"]),
         cpus_per_replica=placement["cpusPerReplica"],
         committed_s=seconds_from_time(placement["committedTime"]),
@@ -340,7 +340,7 @@ def is_settled(job: Item) -> bool:
 
 
 def _phase(metadata: Item, spec: Item, status: Item) -> Phase:
-    phase = Phase(status["phase"])
+    phase = phase_from_word(status["phase"], is_deleted=bool(metadata.get("deletionTimestamp")))
     is_over = spec.get("suspend") or metadata.get("deletionTimestamp")
     return Phase.SUSPENDED if is_over and phase not in FINISHED else phase
 

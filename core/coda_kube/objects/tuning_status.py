@@ -19,6 +19,7 @@ from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.dataclass_json import plain_from_value, value_from_plain
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+from coda_kube.words import word_or
 
 Item = Mapping[str, Any]
 
@@ -112,9 +113,9 @@ def answer_json(answer: WishAnswer) -> Json:
 
 
 def answer_from_json(placement: Item) -> WishAnswer | None:
-    """Read `grant` of a placement; None if no wish was answered yet."""
+    """Read `grant` of a placement; None if no wish was answered yet, or with a word of a newer version."""
     grant = placement.get("grant")
-    if not grant:
+    if not grant or grant["state"] not in (_GRANTED, _REFUSED):
         return None
     granted = grant["state"] == _GRANTED
     return WishAnswer(
@@ -143,14 +144,16 @@ def resize_json(resize: Resize) -> Json:
 
 
 def resize_from_json(status: Item) -> Resize | None:
-    """Read `status.resize` of a whole status; None if nothing was granted yet."""
+    """Read `status.resize` of a whole status; None if nothing was granted yet.
+
+    A state that is not known reads as RESIZING: what the ranks have says how it goes on."""
     resize = status.get("resize")
     if not resize:
         return None
     return Resize(
         attempt=resize["attempt"],
         sequence=resize["sequence"],
-        state=ResizeState(resize["state"]),
+        state=word_or(ResizeState.RESIZING, resize["state"]),
         wanted=resize["wanted"],
         cores=resize["coresPerReplica"],
         since_s=seconds_from_time(resize["since"]),

@@ -24,10 +24,13 @@ from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
 from coda_kube.objects.tuning_status import is_searching_now, resize_from_json
 from coda_kube.objects.write import job_path
+from coda_kube.words import phase_from_word
 from coda_operator.view.time_ledger import readable_account
 
 Item = Mapping[str, Any]
 
+_CAUSES: Final = frozenset(cause.value for cause in StopCause)
+_ANSWERS: Final = frozenset(answer.value for answer in StopAnswer)
 _ORPHAN: Final = "orphan"  # the garbage collector's finalizer
 _LABELS_OF_TOOLS: Final = frozenset(
     {
@@ -140,7 +143,7 @@ def record_from_json(key: str, job: Json) -> JobRecord:
         terms=terms,
         category=category_from_json(spec),
         hints=hints_from_json(spec),
-        progress=progress_from_json(status),
+        progress=progress_from_json(status, is_deleted="deletionTimestamp" in metadata),
         placement=placement_from_json(status),
     )
 
@@ -197,11 +200,13 @@ def ranks_from_text(text: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def progress_from_json(status: Item) -> Progress:
-    """Return the operator's part of the status, as `reconcile.status.status_json` wrote it."""
+def progress_from_json(status: Item, *, is_deleted: bool = False) -> Progress:
+    """Return the operator's part of the status, as `reconcile.status.status_json` wrote it.
+
+    Raises InvalidInput for a phase that is not known, unless the job is deleted."""
     phase = status.get("phase")
     return Progress(
-        phase=Phase(phase) if phase else None,
+        phase=phase_from_word(phase, is_deleted=is_deleted) if phase else None,
         attempt=status.get("attempt") or 1,
         failures=status.get("failures") or 0,
         disruptions=status.get("disruptions") or 0,
@@ -233,8 +238,10 @@ def progress_from_json(status: Item) -> Progress:
 
 
 def stop_record_from_json(stop: Item | None) -> StopRecord | None:
-    """Return the last stop for another job, as `reconcile.status.stop_record_json` wrote it."""
-    if not stop:
+    """Return the last stop for another job, as `reconcile.status.stop_record_json` wrote it.
+
+    None for one with a word of a newer version, too: it only informs."""
+    if not stop or stop["cause"] not in _CAUSES or stop["answer"] not in _ANSWERS:
         return None
     return StopRecord(
         attempt=stop["attempt"],

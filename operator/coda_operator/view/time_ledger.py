@@ -31,6 +31,7 @@ SPREAD_S: Final = 50
 of a wait at most is told of a wrong cause after a kill, and a thousand changes at once are twenty writes per second."""
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
+_UNDER_WAY: Final = frozenset(phase.value for phase in Phase) - _FINISHED
 _HOLDING: Final = {
     Phase.LAUNCHED: Doing.HOLDING,
     Phase.STARTING: Doing.HOLDING,
@@ -48,11 +49,13 @@ class TimeLedger:
         self._past: Counter[DelayCause] = Counter()  # what this process saw of jobs that are forgotten
 
     def see(self, uid: str, status: Item, now_s: float) -> None:
-        """The job has this status now. One that is not accepted changes nothing; a finished one has its account."""
+        """The job has this status now. One that is not accepted changes nothing; a finished one has its account.
+
+        In a phase that is not known it goes on with what it did."""
         name = status.get("phase")
         if name in _FINISHED:
             self.forget(uid, now_s)
-        if name is None or name in _FINISHED:
+        if name not in _UNDER_WAY:
             return
         phase = Phase(name)
         wanted = (status.get("attempt") or 1, status.get("observedGeneration"))

@@ -18,6 +18,7 @@ from coda.model.job import StopCause, StopOrder
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+from coda_kube.words import word_or
 
 Item = Mapping[str, Any]
 
@@ -45,11 +46,11 @@ def stop_json(stop: StopOrder) -> Json:
 
 
 def stop_from_json(stop: Item | None) -> StopOrder | None:
-    """Read `status.placement.stop`."""
+    """Read `status.placement.stop`. An order is obeyed, also for a cause that this version does not know."""
     if not stop:
         return None
     return StopOrder(
-        cause=StopCause(stop["cause"]),
+        cause=word_or(StopCause.PREEMPT, stop["cause"]),
         by=JobId(stop["by"]),
         since_s=seconds_from_time(stop["time"]),
         notice_s=float(stop.get("noticeSeconds") or 0),

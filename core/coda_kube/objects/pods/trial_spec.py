@@ -12,6 +12,7 @@ from coda.model import FINISHED
 from coda.model.trial_run import TrialOutcome, TrialRun, TrialTerms
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
+from coda_kube.words import word_or
 
 Item = Mapping[str, Any]
 
@@ -79,7 +80,7 @@ def trial_from_json(status: Item) -> TrialRun | None:
     return TrialRun(
         attempt=trial["attempt"],
         since_s=seconds_from_time(trial.get("since")),
-        outcome=TrialOutcome(outcome) if outcome else None,
+        outcome=word_or(TrialOutcome.UNCLEAR, outcome) if outcome else None,
         held_s=float(trial.get("seconds") or 0),
         message=trial.get("message") or "",
     )
