@@ -135,7 +135,13 @@ def pin_of(pod: Json) -> str:
 def start(pod: Json) -> None:
     main = {"name": "main", "state": {"running": {"startedAt": time_from_seconds(clock())}}}
     started = time_from_seconds(clock())
-    pod["status"] = {"phase": "Running", "startTime": started, "containerStatuses": [main]}
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": started}
+    pod["status"] = {
+        "phase": "Running",
+        "startTime": started,
+        "conditions": [bound],
+        "containerStatuses": [main],
+    }
 
 
 def finish(pod: Json, code: int) -> None:

@@ -1,4 +1,4 @@
-"""Which pods are evidence, which are strays, and which ranks need no pod any more because they succeeded.
+"""Which pods are evidence, which are strays, which ranks need no pod any more, and when an attempt ended.
 
 A pod of the current attempt is evidence of how its rank ended. Our finalizer holds it until that is written or no
 longer matters, because drains, autoscalers and collectors of ended pods take pods away at any time.
@@ -8,23 +8,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coda.lifecycle.state import PodState, Progress, RankPod, Situation, Step, deletable, is_rank, of_attempt
+from coda.lifecycle.state import UNDER_WAY, PodState, Progress, RankPod, Situation, Step, deletable, is_rank, of_attempt
 from coda.model.job import Phase
 
-_UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+_WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
 def with_succeeded(now: Situation) -> Situation:
     """Write down the ranks that have succeeded as soon as one of them loses its pod.
 
     While all of them have one, nothing is written: the pods say it."""
-    if now.progress.phase not in _UNDER_WAY:
+    if now.progress.phase not in _WITH_RANKS:
         return now
     done = [pod for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED]
     if not now.seen_succeeded - now.progress.succeeded and not any(pod.terminating for pod in done):
         return now
     succeeded = now.progress.succeeded | now.seen_succeeded | {pod.rank for pod in done}
     return replace(now, progress=replace(now.progress, succeeded=succeeded))
+
+
+def with_end(now: Situation, now_s: float) -> Situation:
+    """Add when the attempt under way ended, if that was seen long after: as its pods say it.
+
+    It ends with its success, else with the first rank that fails."""
+    if now.progress.phase not in UNDER_WAY or now.ended_s or not now.progress.launch_s:
+        return now
+    pods = of_attempt(now)
+    over_s = {pod.rank: pod.over_s for pod in pods if pod.state is PodState.SUCCEEDED}
+    if now.terms.rank_zero_decides and 0 in over_s:
+        ended_s = over_s[0]
+    elif len(over_s) == now.terms.replicas:
+        ended_s = max(over_s.values()) if all(over_s.values()) else 0.0
+    else:
+        ended_s = min((pod.over_s for pod in pods if pod.state is PodState.FAILED and pod.over_s), default=0.0)
+    return replace(now, ended_s=min(now_s, max(ended_s, now.progress.launch_s))) if ended_s else now
 
 
 def with_let_go(step: Step, now: Situation) -> Step:
@@ -37,7 +54,7 @@ def with_let_go(step: Step, now: Situation) -> Step:
 
 
 def _is_evidence(pod: RankPod, now: Situation, after: Progress) -> bool:
-    if now.deleting or after.phase not in _UNDER_WAY or pod.attempt != after.attempt:
+    if now.deleting or after.phase not in _WITH_RANKS or pod.attempt != after.attempt:
         return False
     return is_rank(pod, now) and pod.rank not in after.succeeded
 

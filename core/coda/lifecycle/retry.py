@@ -181,7 +181,7 @@ def _trial_failed(
     if failure.own and failure.is_last and found is not None and would_fail_the_gang(found):
         trial = progress.trial and replace(progress.trial, outcome=TrialOutcome.FAILED, message=failure.message)
         counted = replace(progress, trial=trial, failures=progress.failures + 1)
-        failed = replace(judged, progress=with_trial_time(counted, progress.launch_s, now_s))
+        failed = replace(judged, progress=with_trial_time(counted, progress.launch_s, before.ended_s or now_s))
         message = trial_text(f"{failure.message[:MESSAGE_ROOM]}; no gang was started")
         return finish(failed, now_s, Phase.FAILED, (TRIAL_FAILED, message))
     trial, wait_s = progress.trial, before.terms.trial.wait_s
@@ -205,7 +205,9 @@ def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:
 
 def _ran_s(now: Situation, now_s: float) -> float:
     """Return how long the attempt ran, all its ranks."""
-    return max(0.0, now_s - now.progress.launch_s) if now.progress.phase is Phase.RUNNING else 0.0
+    if now.progress.phase is not Phase.RUNNING:
+        return 0.0
+    return max(0.0, (now.ended_s or now_s) - now.progress.launch_s)
 
 
 def _ran_long(now: Situation, now_s: float, config: LifecycleConfig) -> bool:

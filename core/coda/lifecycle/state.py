@@ -18,6 +18,8 @@ from coda.model.trial_run import TrialRun, TrialTerms, is_tried
 from coda.progress.stall import Reached, Stall
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
+UNDER_WAY: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+"""The phases of an attempt whose pods all exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class RankPod:
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
     started_s: float | None = None  # since when it was seen to run, by our own clock; 0: longer than we look
     ended_s: float | None = None  # the same of its main container's end
+    over_s: float = 0.0  # when that end was, where it was seen long after; 0: it was seen, or the pod does not say
     exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
@@ -264,6 +267,7 @@ class Step:
     resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
     announce: tuple[RankPod, ...] = ()  # ranks to tell that they are to save and end
     delete: tuple[RankPod, ...] = ()
+    ended_s: float = 0.0  # the attempt that ends with `progress` ended long before; 0: now
     record: bool = False  # store the record of its end: until then the job is kept
     let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`
     disconnect: bool = False  # delete its Service: none of its ranks may still run

@@ -25,11 +25,12 @@ from coda.lifecycle.failures import (
     start_deadline_missed,
     with_trouble,
 )
-from coda.lifecycle.kept_pods import strays, with_let_go, with_succeeded
+from coda.lifecycle.kept_pods import strays, with_end, with_let_go, with_succeeded
 from coda.lifecycle.node_loss import with_node_trouble
 from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
     TEMPLATE_REFUSED,
+    UNDER_WAY,
     UNTUNED_REASONS,
     LifecycleConfig,
     PodState,
@@ -94,7 +95,7 @@ def next_step(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
     Without a change outside, a second call returns a step that does nothing new. A job that is not finished always
     waits for something: a placement, a pod, or `wake_s`. O(pods)."""
-    now = with_succeeded(now)
+    now = with_end(with_succeeded(now), now_s)
     step = with_served(_decide(now, now_s, config), now, now_s)
     if step.progress.stop_due_s and step.progress.phase is not Phase.RUNNING:
         step = replace(step, progress=replace(step.progress, stop_due_s=0.0))
@@ -386,8 +387,7 @@ def _may_create(now: Situation, placement: Placement, now_s: float, config: Life
 
 def _may_expire(now: Situation) -> bool:
     """False for a job that has ended: also for one that succeeded while nobody looked, until its time was over."""
-    is_under_way = now.progress.phase in _PASSING or now.progress.phase is Phase.RUNNING
-    return now.progress.phase not in FINISHED and not (is_under_way and _success(now) is not None)
+    return now.progress.phase not in FINISHED and not (now.progress.phase in UNDER_WAY and _success(now) is not None)
 
 
 def _success(now: Situation) -> str | None:

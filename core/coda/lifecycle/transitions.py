@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from coda.lifecycle.failures import nodes_to_avoid
-from coda.lifecycle.state import TEMPLATE_REFUSED, Progress, Situation, Step, deletable
+from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, Situation, Step, deletable
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 from coda.wording import without_controls
@@ -106,15 +106,18 @@ def all_bound(now: Situation) -> Progress:
 
 
 def with_served(step: Step, now: Situation, now_s: float) -> Step:
-    """Count how long the attempt ran, if this step ends it. Whole seconds: so it is written as it is.
+    """Count how long the attempt ran, if this step ends it, and say when. Whole seconds: so it is written as it is.
 
     From its launch until it ended: pods that take long to go are a wait. A trial counts for itself: it did none of the
     job's work."""
+    if now.progress.phase in UNDER_WAY and step.progress.phase not in UNDER_WAY:
+        step = replace(step, ended_s=now.ended_s)
     if not now.progress.launch_s or step.progress.launch_s:
         return step
+    ended_s = now.ended_s or now_s
     if now.progress.is_tried:
-        return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, now_s))
-    served_s = now.progress.served_s + max(0, int((now.ended_s or now_s) - now.progress.launch_s))
+        return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, ended_s))
+    served_s = now.progress.served_s + max(0, int(ended_s - now.progress.launch_s))
     return replace(step, progress=replace(step.progress, served_s=served_s))
 
 

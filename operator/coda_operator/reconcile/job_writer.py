@@ -57,15 +57,20 @@ class JobWriter:
         finalizers = job.json["metadata"]["finalizers"]
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
-    async def write_progress(self, job: JobRecord, after: Progress, request: Json | None) -> None:
-        """Write the status if it or the request changed, of a held job only; then count it and post an event."""
+    async def write_progress(
+        self, job: JobRecord, after: Progress, request: Json | None, *, ended_s: float = 0.0
+    ) -> None:
+        """Write the status if it or the request changed, of a held job only; then count it and post an event.
+
+        `ended_s`: when the attempt ended that ends with this change; 0: now."""
         before, old = job.progress, job.json.get("status") or {}
-        spent = self._cluster.times.to_write(job.uid, before, after, old, self._clock())
+        at_s = ended_s or self._clock()
+        spent = self._cluster.times.to_write(job.uid, before, after, old, at_s)
         after = replace(after, spent=spent)
         if after == before and request == job.request:
             return
         job = await self.add_finalizer(job)
-        status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], self._clock())
+        status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], at_s)
         patch = status_patch(job.key, status, uid=job.uid, version=job.version)
         async with self._requests.writing():
             path = f"{job.path}/status"

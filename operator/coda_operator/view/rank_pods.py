@@ -42,6 +42,7 @@ _SCHEDULER_ERROR = "SchedulerError"  # kube-scheduler could not decide, and trie
 _BY_KUBELET = "TerminationByKubelet"
 _ENDED = (PodState.SUCCEEDED, PodState.FAILED)
 LONGEST_START_S = 10.0  # from the bind, which the API server stamps, until the kubelet takes the pod; our choice
+SEEN_LATE_S = 60.0  # an end that is seen so long after it counts as the pod tells; our choice: clocks differ
 LONGEST_WAIT_S = 120.0  # from the creation, where nobody says when it was bound
 
 
@@ -83,6 +84,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
             has_started and not (is_older and has_ended), 0.0 if is_older else now_s, known.started_s if known else None
         ),
         ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
+        over_s=known.over_s if known and known.state in _ENDED else _over_s(status, _terminated(main), now_s),
         exit_code=_terminated(main).get("exitCode"),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
@@ -202,6 +204,18 @@ def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
         return False
     asked_s = seconds_from_time(metadata["deletionTimestamp"]) - (metadata.get("deletionGracePeriodSeconds") or 0)
     return asked_s - from_s > ended_s - started_s + longest_start_s
+
+
+def _over_s(status: Item, ended: Item, now_s: float) -> float:
+    """Return when the rank ended, if the pod tells that it was long ago; else 0.
+
+    The API server says when the pod was bound, its kubelet how long it was there: clocks are not compared."""
+    conditions = status.get("conditions") or ()
+    bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
+    bound_s, start_s = seconds_from_time(bound), seconds_from_time(status.get("startTime"))
+    lived_s = seconds_from_time(ended.get("finishedAt")) - start_s
+    is_told = bound_s and start_s and lived_s >= 0  # so it has ended
+    return bound_s + lived_s if is_told and now_s - bound_s - lived_s > SEEN_LATE_S else 0.0
 
 
 def _failed_container(status: Item) -> Item | None:

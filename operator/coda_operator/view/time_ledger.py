@@ -201,7 +201,7 @@ def _is_unaccepted(status: Item) -> bool:
 def _moment_s(before: Progress, after: Progress, now_s: float) -> float:
     """When a change happened, as the status says it: so the seconds between two of its times are those booked."""
     if after.phase in FINISHED:
-        return after.completion_s or now_s
+        return min(after.completion_s or now_s, now_s)  # earlier: the attempt ended while nobody looked
     if after.phase is Phase.LAUNCHED and before.phase is not Phase.LAUNCHED:
         return after.launch_s or now_s
     began_to_wait = after.phase is Phase.QUEUED and before.phase is not Phase.QUEUED
