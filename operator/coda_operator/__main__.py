@@ -22,7 +22,7 @@ from coda_kube.served_schema import ServedSchema
 from coda_operator.certificates import Certificates
 from coda_operator.cordon_writer import Cordons
 from coda_operator.cores_limit import CoresLimit
-from coda_operator.cpu_history import CpuHistory
+from coda_operator.cpu_history import CpuHistory, Retention
 from coda_operator.failure_rules import read_failure_rules
 from coda_operator.feed import feed
 from coda_operator.history import HistoryKeeper, store_of
@@ -64,7 +64,8 @@ async def _run(settings: Settings, client: Client) -> None:
         url_file=settings.history_url_file,
         ca_file=settings.history_ca_file,
     )
-    cpu_history = CpuHistory(store, client, REGISTRY, days=settings.history_cpu_days, clock=clock)
+    kept = Retention(cpu_days=settings.history_cpu_days, job_days=settings.history_days)
+    cpu_history = CpuHistory(store, client, REGISTRY, kept=kept, clock=clock)
     history = HistoryKeeper(
         store,
         client,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
 from coda.lifecycle import LifecycleConfig
 from coda_kube.objects.names import POOL_TAINTS
 from coda_kube.settings import ReplicaSettings, settings_from_environment
+
+LEAST_DAYS: Final = 14
+"""For which records of TrainingJobs must be kept: twice what accounts and the division read."""
 
 
 class Settings(ReplicaSettings):
@@ -42,6 +45,9 @@ class Settings(ReplicaSettings):
     history_file: str = ""
     """A file of SQLite, on a volume that outlives the pod. Empty, and no URL: no history is kept, and no job waits."""
     history_cpu_days: int = Field(default=90, ge=1, le=3650)  # lines of CPU jobs that ended before are deleted
+    history_days: int = Field(default=0, ge=0, le=36500)
+    """Records of TrainingJobs that ended so many days ago are deleted. 0: none; else at least 14, since accounts and
+    the division between the arrays read a week."""
     failure_rules: str = ""  # a folder of TOML files with rules for failures; empty: only those that come with Coda
     cordon_share: float = Field(default=0.1, ge=0, le=1)  # of the nodes with GPUs, cordoned at once as suspect; 0: none
     cordon_s: float = Field(default=3600.0, gt=0, le=21600)  # after this a suspect node is tried again
@@ -56,6 +62,13 @@ class Settings(ReplicaSettings):
         parts = [part.partition("=") for part in value.split(",") if part.strip()]
         if not all(name.strip() and is_given and text.strip() for name, is_given, text in parts):
             raise ValueError("write the labels as label=value, separated by commas")
+        return value
+
+    @field_validator("history_days")
+    @classmethod
+    def _has_what_is_read(cls, value: int) -> int:
+        if 0 < value < LEAST_DAYS:
+            raise ValueError(f"must be 0 or at least {LEAST_DAYS}")
         return value
 
     def trial_node_selector(self) -> dict[str, str]:

@@ -33,6 +33,7 @@ def test_defaults_need_nothing() -> None:
         ("CODA_METRICS_PORT", "70000", "CODA_METRICS_PORT"),
         ("CODA_LOG_LEVEL", "loud", "CODA_LOG_LEVEL"),
         ("CODA_LEASE_RENEW_DEADLINE_S", "11", "renew deadline < duration"),
+        ("CODA_HISTORY_DAYS", "7", "CODA_HISTORY_DAYS: .*0 or at least 14"),
         ("CODA_WRITES_IN_FLIGHT", "0", "CODA_WRITES_IN_FLIGHT"),
     ],
 )

@@ -4,6 +4,6 @@ Nothing about a live pod is decided or written here. Read `ended_pod` (a pod -> 
 have ended), `recorder` (writes them while this replica leads), then `keeper` (the wiring).
 """
 
-from coda_operator.cpu_history.keeper import CpuHistory
+from coda_operator.cpu_history.keeper import CpuHistory, Retention
 
-__all__ = ["CpuHistory"]
+__all__ = ["CpuHistory", "Retention"]

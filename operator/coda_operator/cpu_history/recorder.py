@@ -43,7 +43,8 @@ class Target(Protocol):
 class CpuRecorder:
     """`run` writes while this replica leads. `opened` brings the store's schema up to date. Raises Outage.
 
-    `aside` does what may wait without making the event loop wait."""
+    `delete_jobs` deletes old records of TrainingJobs, given the time. `aside` does what may wait without making the
+    event loop wait."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class CpuRecorder:
         metrics: CpuHistoryMetrics,
         *,
         kept_s: float,
+        delete_jobs: Callable[[float], Any] = lambda now_s: None,
         clock: Callable[[], float] = time.time,
         aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
@@ -61,6 +63,7 @@ class CpuRecorder:
         self._opened = opened
         self._metrics = metrics
         self._kept_s = kept_s
+        self._delete_jobs = delete_jobs
         self._clock = clock
         self._aside = aside
         self._tidied_s = -inf
@@ -164,4 +167,5 @@ class CpuRecorder:
         if self._watch.cache.in_touch.is_set():
             await self._aside(self._table.forget_counted, now_s - COUNTED_S, self._watch.existing())
         await self._aside(self._table.delete_before, now_s - self._kept_s)
+        await self._aside(self._delete_jobs, now_s)
         self._tidied_s = now_s

@@ -16,6 +16,7 @@ from typing import Any, Final
 from sqlalchemy import (
     Column,
     Connection,
+    delete,
     func,
     inspect,
     literal,
@@ -42,6 +43,8 @@ from coda_operator.history.writer import RecordRefused, StoreFull
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
 BATCH: Final = 500
 """Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
+MOST_DELETED: Final = 50_000
+"""Records that go in one call: it takes seconds, and millions may be old at once. Our choice."""
 
 _JOBS, _WAITS = FINISHED_JOBS, FINISHED_JOB_WAITS
 _OWNER: Final = func.coalesce(func.nullif(_JOBS.c.owner, literal_column("''")), _JOBS.c.namespace)
@@ -143,6 +146,21 @@ class Store:
         most = select(*columns, func.max(_JOBS.c.cores_tuned)).where(taught).group_by(*columns).order_by(*columns)
         with self._errors(), self._engine.connect() as connection:
             return [(owner, category, gpus, cores) for owner, category, gpus, cores in connection.execute(most)]
+
+    def delete_before(self, ended_s: float) -> int:
+        """Delete the records of jobs that ended before, and their waits; return how many. Raises Outage.
+
+        `BATCH` of them in a transaction, and `MOST_DELETED` in all: the rest goes with the next call."""
+        old, deleted = select(_JOBS.c.uid, _JOBS.c.attempt).where(_JOBS.c.ended_s < ended_s).limit(BATCH), 0
+        while deleted < MOST_DELETED:
+            with self._errors(), self._engine.begin() as connection:
+                keys = [(uid, attempt) for uid, attempt in connection.execute(old)]
+                if keys:
+                    connection.execute(delete(_JOBS).where(tuple_(_JOBS.c.uid, _JOBS.c.attempt).in_(keys)))
+            deleted += len(keys)
+            if len(keys) < BATCH:
+                break
+        return deleted
 
     def cpu_use(self, from_s: float, to_s: float) -> CpuUse:
         """Return what the CPU jobs used that ended in [from_s, to_s). Raises Outage."""

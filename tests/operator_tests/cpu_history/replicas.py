@@ -68,6 +68,7 @@ class Replica:
         table: Table,
         *,
         kept_s: float = 90 * 86400.0,
+        delete_jobs: Callable[[float], Any] = lambda now_s: None,
         aside: Callable[..., Awaitable[Any]] = at_once,
     ) -> None:
         self.registry = CollectorRegistry()
@@ -79,6 +80,7 @@ class Replica:
             self._open,
             CpuHistoryMetrics(self.registry),
             kept_s=kept_s,
+            delete_jobs=delete_jobs,
             clock=clock,
             aside=aside,
         )

@@ -45,6 +45,16 @@ def fill(store: Store) -> int:
     raise AssertionError("it is never full")
 
 
+def fill_with_records(store: Store) -> int:
+    """Write records of TrainingJobs until there is no place; return how many."""
+    for begin in range(0, 100_000, 100):
+        try:
+            store.write([record(number) for number in range(begin, begin + 100)])
+        except StoreFull:
+            return begin
+    raise AssertionError("it is never full")
+
+
 def is_full(store: Store, number: int) -> bool:
     try:
         store.write([record(number)])
@@ -62,6 +72,18 @@ def test_a_full_volume_has_room_again_once_old_lines_are_deleted(volume: Path) -
     store.migrate()  # as after every failed try
     assert store.cpu_jobs.delete_before(HOUR_S + 3600.0) > 0
     assert store.write([record(10_001)]) == 1
+    store.close()
+
+
+def test_a_volume_that_is_full_of_training_jobs_has_room_again_once_old_records_are_deleted(volume: Path) -> None:
+    store = Store(URL.create("sqlite", database=str(volume / "history.sqlite")))
+    store.migrate()
+    filled = fill_with_records(store)
+    assert store.cpu_jobs.delete_before(record(filled).ended_s) == 0
+    assert any(is_full(store, number) for number in range(filled, 2 * filled))
+    store.migrate()
+    assert store.delete_before(record(filled // 2).ended_s) == filled // 2
+    assert store.write([record(3 * filled)]) == 1
     store.close()
 
 
