@@ -2,8 +2,8 @@
 
 It is the chart's hook before each installation and upgrade.
 
-Helm installs the definitions of a chart and never upgrades them. A definition with fewer fields than the one in the
-cluster is left out: it is an older chart's, and objects would lose those fields.
+Helm installs the definitions of a chart and never upgrades them. A definition that is older than the one in the cluster
+is left out: it is an older chart's, and objects would lose fields. Each has a number that grows with its changes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field
 from coda.errors import CodaError, InvalidInput
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.names import ANNOTATION_DEFINITION
 from coda_kube.settings import ProgramSettings, settings_from_environment
 
 log = logging.getLogger(__name__)
@@ -45,17 +46,25 @@ async def bring_up_to_date(client: Client, wanted: list[Json]) -> None:
         except NotFound:
             found = {}
         if is_older(definition, found):
-            log.warning(
-                "%s in the cluster has more fields than this chart's, and stays", definition["metadata"]["name"]
-            )
+            log.warning("%s in the cluster is newer than this chart's, and stays", definition["metadata"]["name"])
             continue
         await client.apply(path, definition, manager=MANAGER)
         log.info("%s is up to date", definition["metadata"]["name"])
 
 
 def is_older(definition: Json, found: Json) -> bool:
-    """True if the definition lacks fields of the one that was found, and has none that that one lacks."""
-    return fields_of(definition) < fields_of(found)
+    """True if the definition has a lower number than the one that was found.
+
+    With the same number, or none: if it lacks fields of that one, and has none that that one lacks."""
+    ours, theirs = number_of(definition), number_of(found)
+    return ours < theirs if ours != theirs else fields_of(definition) < fields_of(found)
+
+
+def number_of(definition: Json) -> int:
+    """Return how many changes it has seen; 0 for one from before these numbers, or with a word that is none."""
+    notes = (definition.get("metadata") or {}).get("annotations") or {}
+    number = str(notes.get(ANNOTATION_DEFINITION) or "")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 
 def fields_of(definition: Json) -> frozenset[str]:

@@ -60,6 +60,9 @@ SERVICE: Final = f"{GROUP}/service"
 # On a node, a time (RFC 3339): an administrator trusts its GPUs again; failures before it count no more.
 ANNOTATION_CLEARED: Final = f"{GROUP}/cleared"
 
+# On a CustomResourceDefinition: a number that grows with its changes. The hook applies none that is older.
+ANNOTATION_DEFINITION: Final = f"{GROUP}/definition"
+
 # On the Leases: which version their holder runs.
 ANNOTATION_VERSION: Final = f"{GROUP}/version"
 
