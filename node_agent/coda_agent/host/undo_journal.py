@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class JournalEntry:
         """What the entry is about. At most one entry per key is open."""
         return self.kind, self.target
 
+
+_FIELDS = frozenset(field.name for field in fields(JournalEntry))
 
 Stamp = Callable[[JournalEntry], JournalEntry]
 """Gives a new entry its time and boot: those who make a change leave both empty."""
@@ -199,8 +201,11 @@ def _record_from(line: bytes) -> Mapping[str, Any]:
 
 
 def _entry_from(plain: Mapping[str, Any]) -> JournalEntry:
-    """Raises TypeError for a field that is missing, unknown or of another type: later code would fail at each start."""
-    entry = JournalEntry(**{**plain, "kind": ChangeKind(plain["kind"])})
+    """Raises TypeError for a field that is missing or of another type: later code would fail at each start.
+
+    Fields that only a newer agent knows are left out: what it changed is undone as far as this one can."""
+    known = {name: value for name, value in plain.items() if name in _FIELDS}
+    entry = JournalEntry(**{**known, "kind": ChangeKind(plain["kind"])})
     values = (entry.target, entry.original, entry.replaced, entry.value)
     texts = (*values, entry.boot_id, entry.pod_uid, entry.container_id)
     numbers = (entry.at_s, entry.burst_us, entry.started_ticks or 0)

@@ -247,6 +247,15 @@ def test_a_record_of_another_type_is_damage(state: Path, changes: dict[str, obje
         assert journal.damage == f"1 line was damaged in the journal in {state}; all others were read"
 
 
+def test_a_field_of_a_newer_agent_keeps_no_change_from_being_undone(state: Path) -> None:
+    """The newer one was killed, and a roll-back brought this one: the limit of a cgroup must not stay."""
+    record = json.dumps({"begin": {**_entry_json(ENTRY), "newer": 1}}).encode()
+    (state / NAME).write_bytes(b"\n%08x %s\n" % (zlib.crc32(record), record))
+    with opened(state) as journal:
+        assert journal.entries == (ENTRY,)
+        assert journal.damage is None
+
+
 @pytest.mark.parametrize("what", ["a file", "a directory in the journal's place"])
 def test_a_directory_that_cannot_be_used_says_so(state: Path, what: str) -> None:
     if what == "a file":
