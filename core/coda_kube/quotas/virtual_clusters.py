@@ -193,10 +193,11 @@ def _added(amounts: TenantAmounts, job: Job, sign: int) -> TenantAmounts:
         return amounts
     waits = is_waiting(job)
     runs = not waits and job.placement is not None and job.phase not in FINISHED
-    if not (waits or runs or job.ending):
+    left = len(job.ending) + (len(job.unbound) if job.phase in FINISHED else 0)
+    if not (waits or runs or left):
         return amounts
     gpus, cpu_m = job.request.gpus, 0 if job.request.gpus else job.request.cpu_m
-    held = sign * (len(job.ending) + (job.replicas - len(job.gone) if runs else 0))
+    held = sign * (left + (job.replicas - len(job.gone) if runs else 0))
     asked = sign * job.replicas if waits else 0
     return TenantAmounts(
         gpus=amounts.gpus + gpus * held,

@@ -62,7 +62,7 @@ class GangPods:
 
 
 class LeftRanks:
-    """Pods of TrainingJobs that are gone or forgotten: each counts as a job of its own that is ending.
+    """Pods of TrainingJobs that are gone, forgotten or cannot be read: each counts as a job of its own that is ending.
 
     Somebody deletes a job whose pods take their time to end, or deletes it with `--cascade=orphan`; or a new leader
     finds a finished job whose pods still run. Their tenant holds these GPUs until the pods have ended. Else whoever
@@ -91,16 +91,22 @@ class LeftRanks:
     def read(self, job: JobId, uid: str) -> bool:
         """Look which pods of jobs of that name are left. True if they are others than before. O(pods of other uids).
 
-        `uid`: of the job that is known by that name, and that accounts for its own pods; empty without one."""
+        `uid`: of the job that is known by that name, and that accounts for its own pods; empty without one, or
+        if it cannot be read."""
         before = self._left_by_job.pop(job, {})
         pods = [pod for one in self._pods.uids(job) if one != uid for pod in self._pods.of((job, one)).values()]
-        after = {left.id: left for left in (_left(pod, "rank") for pod in pods if pod.node and not pod.ended)}
+        after = {left.id: left for left in (_left(pod, "rank") for pod in pods if _holds(pod))}
         if after:
             self._left_by_job[job] = after
         for one in before.keys() | after.keys():
             if before.get(one) != after.get(one):
                 self._keep(one, after.get(one))
         return before != after
+
+
+def _holds(pod: Pod) -> bool:
+    """True for a pod that has a node, or will be bound to the one that it is pinned to."""
+    return not pod.ended and bool(pod.node or (pod.pinned_to and not pod.terminating))
 
 
 def _left(pod: Pod, kind: str) -> Job:
@@ -115,5 +121,6 @@ def _left(pod: Pod, kind: str) -> Job:
         replicas=1,
         request=pod.request,
         user=pod.user,
-        ending=(pod.node or "",),
+        unbound={0: pod.pinned_to} if not pod.node and pod.pinned_to else {},
+        ending=(pod.node,) if pod.node else (),
     )

@@ -8,6 +8,7 @@ import pytest
 
 from coda.cache.job_facts import facts_of
 from coda.model import Job, JobId, Phase, Resources
+from coda.model.capacity import free_by_node
 from coda.tenants import TenantLedger
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
@@ -147,3 +148,21 @@ def test_forged_labels_charge_nobody_but_the_forger() -> None:
     forged = in_default(rank(0), namespace="other", ownerReferences=[])
     watched.state.on_pod(None, forged)
     assert watched.charged() == 0
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Launched", "Running"])
+def test_pods_of_a_job_that_cannot_be_read_hold_what_they_have(phase: str) -> None:
+    """A planner that starts has no earlier version of it: one rank is bound, and one is not yet."""
+    watched, odd = Watched(), job(phase)
+    odd["status"]["request"]["resources"] = {"memory": "lots"}
+    state, waiting = watched.state, in_default(rank_json("train", 1, "n1"), uid="pod-1")
+    state.on_job(None, odd)
+    state.on_pod(None, rank(0))
+    state.on_pod(None, waiting)
+    for _ in range(2):
+        assert watched.charged() == 16
+        assert free_by_node(state.snapshot())["n1"].gpus == 0
+        state.on_pod(waiting, rank(1))
+    state.on_job(odd, job("Running"))
+    assert [one.id for one in state.snapshot().jobs] == ["default/train"]
+    assert watched.charged() == 16
