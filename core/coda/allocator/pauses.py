@@ -7,7 +7,7 @@ All of it is our choice: CODA's jobs have no such pauses.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coda.allocator.config import CoreSearchConfig
@@ -23,21 +23,30 @@ LEAST_S: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPauses:
-    """What an attempt used in pauses with fewer cores than it began with. Raises InvalidInput for impossible values."""
+    """What a job used in pauses with fewer cores than it began with. Raises InvalidInput for impossible values."""
 
-    cores: int  # per rank, that it began with
-    since_s: float  # its tuning began
+    cores: int  # per rank, that its first attempt of this size began with
+    since_s: float  # its tuning began; later by what passed between its attempts
     core_s: float = 0.0  # core-seconds that its cores held up
+    until_s: float = 0.0  # when these were counted last; 0: never
+    gpus: int = 0  # of the job; 0: unknown
 
     def __post_init__(self) -> None:
         require(self.cores >= 1, "a tuning begins with a core at least", self.cores)
         require(self.core_s >= 0 and math.isfinite(self.core_s), "core-seconds are not negative", self.core_s)
 
-    def with_more(self, core_s: float, cores: int) -> CpuPauses:
+    def with_more(self, core_s: float, cores: int, now_s: float) -> CpuPauses:
         """Return it after a window at so many cores; the same if these are no fewer than it began with."""
         if core_s <= 0 or cores >= self.cores:
             return self
-        return CpuPauses(cores=self.cores, since_s=self.since_s, core_s=round(self.core_s + core_s, 1))
+        return replace(self, core_s=round(self.core_s + core_s, 1), until_s=now_s)
+
+    def carried(self, last_s: float, now_s: float) -> CpuPauses:
+        """Return it for the job's next attempt. Nobody knows when the last one ended: after `last_s`, and that counts.
+
+        What passed since then does not: the job may have waited."""
+        tuned_s = max(0.0, max(self.until_s, last_s) - self.since_s)
+        return replace(self, since_s=now_s - tuned_s, until_s=now_s)
 
     def least_cores(self, now_s: float) -> int:
         """Return the fewest cores with which its pauses grow by no more than allowed, and 1 if nothing is known.

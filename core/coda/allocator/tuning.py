@@ -64,14 +64,16 @@ class Tuning:
 
     @property
     def best_cores(self) -> int | None:
-        """The fewest cores per rank that keep the GPUs as busy as any count; None before anything was measured."""
-        if isinstance(self.found, SearchResult):
-            return self.found.cores if self.found.curve else None
-        if self.found is None or not (self.found.curve or self.watch or self.found.again):
+        """The cores per rank that the next attempt begins with; None before anything was measured.
+
+        The fewest that keep the GPUs as busy as any count, once a window after the search agreed. Before, at least
+        those of the answer before, or those of the first attempt: a search sees no evaluation that is still to come."""
+        found, watch = self.found, self.watch
+        if found is None or not (found.curve or (isinstance(found, CoreSearch) and (watch or found.again))):
             return None
-        if self.phase is TuningPhase.ADVISING and self.pauses is not None:  # nobody found fewer than the first cores
-            return max(self.found.kept, self.pauses.cores)
-        return self.found.kept
+        is_sure = watch is not None and watch.confirmed
+        least = watch.cores if watch is not None and is_sure else 0 if self.pauses is None else self.pauses.cores
+        return max(least, found.cores if isinstance(found, SearchResult) else found.kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class TuningInput:
     most_cores: int  # per rank, that the node of rank 0 can give; what other nodes cannot, the planner refuses
     answer: WishAnswer | None = None
     resize: Resize | None = None
+    usual: int = 1  # cores per rank that such a job begins with if nothing is known of its owner's jobs
     never: str = ""  # why its cores can never be changed, as far as its pod says: an obstacle's word; "": nothing does
 
 
@@ -93,14 +96,13 @@ def next_tuning(
 ) -> Tuning:
     """Return the next tuning; the same one if nothing follows from what is known.
 
-    Without a tuning of this attempt, a search begins at the cores that the job has. One that fell silent begins again
-    no lower. Pauses that fewer cores make too long end a search or an answer (`pauses`). Wishes are numbered from the
-    last one on. A wish without an answer by its deadline is made once more, then counts as refused; a found count is
-    wished for repeatedly. O(counts measured). Source: the allocator of CODA (ICDCS 2020); the rest is ours."""
+    A search begins at the cores that the attempt has; what its pauses cost, and a confirmed answer, come from `tuning`
+    if that is of the attempt before. One that fell silent begins again no lower. Pauses that fewer cores make too long
+    end a search or an answer (`pauses`). Wishes are numbered from the last one on. A wish without an answer by its
+    deadline is made once more, then counts as refused; a found count is wished for repeatedly.
+    O(counts measured). Source: the allocator of CODA (ICDCS 2020); the rest is ours."""
     if tuning is None or tuning.attempt != job.attempt:
-        search = begin_search(job.cores, job.gpus, _limits(job))
-        wish, pauses = _last_answered(job), CpuPauses(cores=job.cores, since_s=now_s)
-        fresh = Tuning(attempt=job.attempt, phase=TuningPhase.MEASURING, found=search, wish=wish, pauses=pauses)
+        fresh, search = _begun(tuning, job, now_s)
         return fresh if search.trying == job.cores else _after(fresh, search, job, config, now_s)
     core_s = 0.0 if measured is None else _pause_core_s(tuning, job, measured, config)
     if core_s > 0 and _counts_pauses(tuning):
@@ -123,12 +125,23 @@ def next_tuning(
     return tuning
 
 
+def _begun(before: Tuning | None, job: TuningInput, now_s: float) -> tuple[Tuning, CoreSearch]:
+    pauses, watch = CpuPauses(cores=max(job.cores, job.usual), since_s=now_s, gpus=job.gpus * job.ranks), None
+    if before is not None and before.pauses is not None and before.pauses.gpus == pauses.gpus:
+        last_s = max((one.since_s for one in (before.wish, before.watch) if one is not None), default=0.0)
+        pauses = before.pauses.carried(last_s, now_s)
+        watch = before.watch if before.watch is not None and before.watch.confirmed else None
+    is_sure = watch is not None and watch.cores == job.cores
+    floor = min(job.cores, pauses.cores) if is_sure else 0  # tries from time to time take cores, restarts do not
+    search = begin_search(job.cores, job.gpus, _limits(job, pauses.least_cores(now_s)), floor=floor)
+    phase, wish = TuningPhase.MEASURING, _last_answered(job)
+    return Tuning(attempt=job.attempt, phase=phase, found=search, wish=wish, watch=watch, pauses=pauses), search
+
+
 def stopped(tuning: Tuning | None, attempt: int, reason: str, message: str) -> Tuning:
     """Return the tuning of a job that cannot be measured, or not any more: what was found stays."""
-    before = tuning if tuning is not None and tuning.attempt == attempt else None
     phase = TuningPhase.STOPPED
-    if before is None:
-        return Tuning(attempt=attempt, phase=phase, reason=reason, message=message)
+    before = tuning if tuning is not None and tuning.attempt == attempt else Tuning(attempt=attempt, phase=phase)
     return replace(before, phase=phase, reason=reason, message=message)
 
 
@@ -141,8 +154,7 @@ def _back_from_s(job: TuningInput, config: TuningConfig) -> float:
 
 def _last_answered(job: TuningInput) -> Wish | None:
     """Return the last wish of the attempt, from its answer. A tuning that begins again numbers its wishes above it."""
-    last = job.answer
-    if last is None:
+    if (last := job.answer) is None:
         return None
     return Wish(sequence=last.sequence, cores=max(1, last.cores), since_s=last.answered_s, deadline_s=last.deadline_s)
 
@@ -168,7 +180,7 @@ def _counts_pauses(tuning: Tuning) -> bool:
 
 def _pause_core_s(tuning: Tuning, job: TuningInput, measured: WindowResult, config: TuningConfig) -> float:
     known = 0.0  # of the answer's cores alone: other counts may be too few
-    if tuning.phase is TuningPhase.TUNED and tuning.found is not None and tuning.best_cores == job.cores:
+    if tuning.phase is TuningPhase.TUNED and isinstance(tuning.found, SearchResult) and tuning.found.cores == job.cores:
         known = max((point.share for point in tuning.found.curve), default=0.0)
     return pause_core_s(measured, known, job.cores, config.tuning)
 
@@ -178,7 +190,7 @@ def _paused(tuning: Tuning, job: TuningInput, core_s: float, config: TuningConfi
 
     If nothing is measured yet, they are where the search begins."""
     pauses = tuning.pauses or CpuPauses(cores=_began_with(tuning, job), since_s=now_s)
-    pauses = pauses.with_more(core_s, job.cores)
+    pauses = pauses.with_more(core_s, job.cores, now_s)
     told = tuning if pauses == tuning.pauses else replace(tuning, pauses=pauses)
     least = _limits(job, pauses.least_cores(now_s)).least
     asked_s = -math.inf if tuning.wish is None else tuning.wish.since_s + config.wish_again_s
@@ -317,20 +329,11 @@ def _again(
 
 
 def _wishing(
-    tuning: Tuning,
-    step: CoreSearch | SearchResult,
-    cores: int,
-    job: TuningInput,
-    config: TuningConfig,
-    now_s: float,
+    tuning: Tuning, step: CoreSearch | SearchResult, cores: int, job: TuningInput, config: TuningConfig, now_s: float
 ) -> Tuning:
     known = (one.sequence for one in (tuning.wish, job.answer) if one is not None)
-    wish = Wish(
-        sequence=1 + max(known, default=0),
-        cores=cores,
-        since_s=now_s,
-        deadline_s=now_s + config.wish_deadline_s,
-    )
+    sequence, deadline_s = 1 + max(known, default=0), now_s + config.wish_deadline_s
+    wish = Wish(sequence=sequence, cores=cores, since_s=now_s, deadline_s=deadline_s)
     return replace(tuning, phase=TuningPhase.WISHING, found=step, wish=wish, reason="", message="")
 
 

@@ -200,7 +200,9 @@ def _watch(tuning: Item) -> Watch | None:
 
 def _pauses_json(pauses: CpuPauses) -> Json:
     begun = {"coresPerReplica": pauses.cores, "since": time_from_seconds(pauses.since_s)}
-    return begun | ({"coreSeconds": pauses.core_s} if pauses.core_s else {})
+    begun |= {"coreSeconds": pauses.core_s} if pauses.core_s else {}
+    begun |= {"until": time_from_seconds(pauses.until_s)} if pauses.until_s else {}
+    return begun | ({"gpus": pauses.gpus} if pauses.gpus else {})
 
 
 def _pauses(tuning: Item) -> CpuPauses | None:
@@ -211,6 +213,8 @@ def _pauses(tuning: Item) -> CpuPauses | None:
         cores=_count(pauses, "coresPerReplica"),
         since_s=seconds_from_time(pauses["since"]),
         core_s=float(pauses.get("coreSeconds") or 0.0),
+        until_s=seconds_from_time(pauses["until"]) if pauses.get("until") else 0.0,
+        gpus=_count(pauses, "gpus") if "gpus" in pauses else 0,
     )
 
 

@@ -27,6 +27,7 @@ class TunedJob:
     version: str  # the resourceVersion that was read
     tuning_input: TuningInput
     tuning: Tuning | None
+    before: Tuning | None = None  # of another attempt: of the last one
     nodes: tuple[str, ...] = ()  # by rank
     fault: str = ""  # why the tuning in its status cannot be read; then a new one begins
 
@@ -69,6 +70,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         version=metadata["resourceVersion"],
         tuning_input=tuning_input,
         tuning=tuning if tuning is not None and tuning.attempt == attempt else None,
+        before=tuning if tuning is not None and tuning.attempt != attempt else None,
         nodes=tuple(str(node) for node in placement.get("nodes") or ()),
         fault=fault,
     )

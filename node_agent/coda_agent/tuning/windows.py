@@ -65,7 +65,7 @@ class Windows:
         measured = self._measured(job, seen)
         if not seen.may_step:
             return job.tuning
-        tuning = next_tuning(job.tuning, job.tuning_input, measured, self._config, seen.wall_s)
+        tuning = next_tuning(job.tuning or job.before, job.tuning_input, measured, self._config, seen.wall_s)
         if measured is not None and tuning == job.tuning:  # nothing to write, so nothing else would end the window
             self._begin(job, seen)
         is_unseen = tuning.phase is TuningPhase.STOPPED or tuning.reason == TOO_FEW_SAMPLES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,16 @@ async def test_a_node_that_was_cut_off_overwrites_no_tuning_of_a_later_attempt()
     with pytest.raises(Conflict):
         await AgentCaches(api, "n1").write_tuning(seen, FIRST)
     assert api.item(f"{JOBS}/train")["status"]["tuning"]["attempt"] == 2
+
+
+async def test_the_tuning_of_the_attempt_before_is_told_apart_from_that_of_this_one() -> None:
+    job = running(attempt=2)
+    job["status"]["tuning"] = {"attempt": 1, "phase": "Stopped", "reason": FIRST.reason, "message": FIRST.message}
+    seen = read(FakeApi().set(JOBS, job))
+    assert (seen.tuning, seen.before) == (None, FIRST)
+    job["status"]["tuning"]["attempt"] = 2
+    seen = read(FakeApi().set(JOBS, job))
+    assert (seen.tuning, seen.before) == (replace(FIRST, attempt=2), None)
 
 
 async def test_a_job_that_is_gone_is_no_error() -> None:

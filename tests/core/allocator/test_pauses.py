@@ -42,9 +42,9 @@ def test_the_first_minutes_are_no_rhythm() -> None:
 
 
 def test_pauses_at_all_the_cores_that_it_began_with_say_nothing_of_fewer() -> None:
-    assert paused(0).with_more(500, 8).core_s == 0
-    assert paused(0).with_more(500, 9).core_s == 0
-    assert paused(0).with_more(500, 7).core_s == 500
+    assert paused(0).with_more(500, 8, NOW_S).core_s == 0
+    assert paused(0).with_more(500, 9, NOW_S).core_s == 0
+    assert paused(0).with_more(500, 7, NOW_S).core_s == 500
 
 
 @pytest.mark.parametrize("broken", [{"cores": 0}, {"core_s": -1.0}, {"core_s": float("inf")}])
