@@ -64,7 +64,7 @@ class ClusterState:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         """`now_s`: the API server's time, with which the deadlines that jobs show are compared."""
-        self._local_times = LocalTimes(now_s)
+        self.local_times = LocalTimes(now_s)
         self._priorities = priorities or PriorityRule()
         self.version = 0  # grows with every change that a decision may depend on
         self.pod_by_id: dict[str, Pod] = {}
@@ -354,7 +354,7 @@ class ClusterState:
         """The job with the rules and times that count for it, and with what was written and not seen yet."""
         after = self._assumptions.with_job(self._with_rules(seen), self._version_of(seen.id))
         after = with_ranks(after, pods) if after.placement is not seen.placement else after
-        return self._local_times.applied(self.gpus.with_crowded(after, pods), is_known=seen.id in self._jobs)
+        return self.local_times.applied(self.gpus.with_crowded(after, pods), is_known=seen.id in self._jobs)
 
     def _with_rules(self, job: Job) -> Job:
         """The job with the priority that counts, and its tenant."""
@@ -391,7 +391,7 @@ class ClusterState:
             if after.phase in _STARTING or wants_other_shares(after):
                 self._starting_by_id[job] = after
         else:
-            self._local_times.forget(job)
+            self.local_times.forget(job)
             if before is not None:
                 self._jobs.drop(job)
         if before is not None or after is not None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from coda.model.capacity import withheld_shares
 from coda.model.job import Job, Phase, Placement, Wish
-from coda.model.live_placement import growth_by_node, is_resizing, live_placement, open_wish, withheld_growth
+from coda.model.live_placement import (
+    growth_by_node,
+    held_growth,
+    is_resizing,
+    live_placement,
+    open_wish,
+    withheld_growth,
+)
 from coda.model.resources import Resources
 
 
@@ -16,6 +24,7 @@ class OpenWish(NamedTuple):
 
     wish: Wish
     growth: Mapping[str, int]  # millicores that its pods lack for the wish, by node; nodes without a lack are absent
+    held: Mapping[str, int]  # those that are withheld for its search, by node: only it may have them
 
 
 class JobFacts(NamedTuple):
@@ -46,7 +55,7 @@ def facts_of(job: Job) -> JobFacts:
         withheld=withheld_shares(job),
         # Pods are created only while the job is queued with a placement. What is missing later is gone, not to come.
         ranks_without_pods=job.replicas - len(job.bound.union(job.unbound)) if is_queued and placement else 0,
-        growth_m=sum(withheld_growth(job).values()) if is_resizing(job) else 0,
+        growth_m=sum(withheld_growth(replace(job, held_cores=0)).values()) if is_resizing(job) else 0,
         open_wish=_open_wish(job) if job.wish is not None else None,
         leaving=(_stopped_nodes(job) if placement is None and job.bound else ()) + job.ending,
     )
@@ -68,4 +77,4 @@ def _stopped_nodes(job: Job) -> tuple[str, ...]:
 
 def _open_wish(job: Job) -> OpenWish | None:
     wish = open_wish(job)
-    return OpenWish(wish, growth_by_node(job, wish.cores)) if wish is not None else None
+    return OpenWish(wish, growth_by_node(job, wish.cores), held_growth(job)) if wish is not None else None

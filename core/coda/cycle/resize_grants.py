@@ -3,7 +3,8 @@
 A wish for fewer cores is always granted. A wish for more is granted for all ranks or for none. In the arrays, CPU jobs
 that borrowed cores can be stopped for a GPU job's wish. Wishes go before starts: a few cores for idle GPUs are worth
 more than the same cores for a waiting job (our choice; CODA gives no order). What cannot be granted is denied at once,
-because the search has other counts to try.
+because the search has other counts to try. What a search tries without is withheld for it (`live_placement`): it is
+asked for back within minutes, and its neighbours have it by then (our choice).
 """
 
 from __future__ import annotations
@@ -129,10 +130,11 @@ class _Answering:
         self.denials: list[Denial] = []
         self.postponed: list[JobId] = []
         self.stops: tuple[Stop, ...] = ()
+        self._held: Mapping[str, int] = {}  # what is withheld for the job that is answered now
 
     def answer(self, job: Job, asked: OpenWish) -> None:
         """Grant, deny or postpone the job's wish."""
-        wish, growth = asked
+        wish, growth, self._held = asked
         if self._now_s > wish.deadline_s:
             self._deny(job, wish, DenialCode.EXPIRED, "nobody waits for it any more")
         elif not growth:
@@ -156,7 +158,8 @@ class _Answering:
             self._deny(job, wish, DenialCode.QUOTA_EXCEEDED, message)
             return
         full = sorted(name for name, cpu_m in growth.items() if cpu_m > self._free_m(name))
-        by_number = {number_by_name[name]: cpu_m for name, cpu_m in growth.items()}
+        more = {number_by_name[name]: cpu_m - self._held.get(name, 0) for name, cpu_m in growth.items()}
+        by_number = {number: cpu_m for number, cpu_m in more.items() if cpu_m > 0}
         if full:
             if all(growth[name] <= self._free_m(name) + self._landing_m(name) for name in full):
                 self.postponed.append(job.id)
@@ -211,12 +214,13 @@ class _Answering:
         return f"needs {counted(-(-needed_m // 1000), 'more core')} on node {name}, which has {free}"
 
     def _free_m(self, name: str) -> int:
-        """Millicores that the job may take on a node; 0 if the node is gone."""
+        """Millicores that the job may take on a node, with those that are withheld for it; 0 if the node is gone."""
         number = self._index.capacity.number_by_name.get(name)
         if number is None:
             return 0
         arrays = self._index.arrays
-        return (self._index.capacity.free(number) if arrays is None else arrays.free_for_growth(number)).cpu_m
+        free = self._index.capacity.free(number) if arrays is None else arrays.free_for_growth(number)
+        return free.cpu_m + self._held.get(name, 0)
 
     def _leaving_m(self, name: str) -> int:
         """Millicores that count as free on a node though stopped pods still use them."""

@@ -1,7 +1,7 @@
 """The free capacity of the nodes of a world.
 
-free = allocatable - used - in flight - withheld. Withheld: placed ranks without a bound pod, and granted cores that no
-pod has yet.
+free = allocatable - used - in flight - withheld. Withheld: placed ranks without a bound pod, granted cores that no pod
+has yet, and cores that a job's search tries without.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def withheld(world: World) -> dict[str, Resources]:
 
 
 def withheld_shares(job: Job) -> dict[str, Resources]:
-    """Return, by node name, what one job's placement, unbound pods and granted growth withhold."""
-    if job.placement is not None and (job.placement.answer is not None or job.pod_cpu_m):
+    """Return, by node name, what one job's placement, unbound pods, granted growth and search withhold."""
+    if job.placement is not None and (job.placement.answer is not None or job.pod_cpu_m or job.held_cores):
         growth = {node: Resources(cpu_m=cpu_m) for node, cpu_m in withheld_growth(job).items()}
         return _sum(_shares_of_ranks(job), growth)
     if not job.unbound and (job.placement is None or not may_lack_pods(job)):

@@ -226,6 +226,7 @@ class Job:
     wish: Wish | None = None  # the last one of its attempt, answered or not
     tunable: bool = False  # a GPU job whose cores are Coda's to choose, and can be changed as it runs
     searching: bool = False  # its cores are being looked for: a neighbour on its GPUs would spoil what is measured
+    held_cores: int = 0  # per rank, that its search may go back to: what it tries without stays withheld for it
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
     user: str = ""

@@ -75,19 +75,33 @@ def growth_by_node(job: Job, cores: int) -> dict[str, int]:
     return _lacks(job, live_placement(job), cores, job.cpus_per_replica)
 
 
+def held_growth(job: Job) -> dict[str, int]:
+    """Return, by node name, the millicores that its search tries without. They are withheld for it alone."""
+    return growth_by_node(job, _held_cores(job))
+
+
+def _held_cores(job: Job) -> int:
+    """Never more than its placement gave it: the agent that says so is not believed to have more to give up."""
+    held = job.held_cores if job.phase is Phase.RUNNING and job.placement is not None else 0
+    return min(held, job.placement.cpus_per_replica) if held and job.placement is not None else 0
+
+
 def withheld_growth(job: Job) -> dict[str, int]:
-    """Return, by node name, the millicores that were granted and that no pod is seen to have yet, and what a shrink
-    frees until all ranks have shrunk: if one cannot, the others get theirs back. Not while a CPU job waits for them.
+    """Return, by node name, the millicores that were granted and that no pod is seen to have yet, those that its search
+    tries without, and what a shrink frees until all ranks have shrunk: if one cannot, the others get theirs back. Not
+    while a CPU job waits for them.
 
     A resize that has ended may be seen before its pods: what they lack of it stays withheld. Pods of a job that was
     suspended or restarts may still get what was granted. Those ordered to stop count as gone (decision 0137)."""
     placement, answer = job.placement, job.placement.answer if job.placement is not None else None
     if placement is None or placement.attempt != job.attempt or placement.stop is not None or job.phase not in _GROWS:
         return {}
+    held = _held_cores(job)
     if answer is not None and answer.granted and answer.sequence > job.resized:
         kept = job.cpus_per_replica if _is_shrinking(job, placement, answer) else 0
-        return _lacks(job, placement, max(answer.cores, kept), 0)
-    return _lacks(job, placement, job.cpus_per_replica, 0) if job.pod_cpu_m else {}
+        return _lacks(job, placement, max(answer.cores, kept, held), 0)
+    may_lack = job.pod_cpu_m or held > job.cpus_per_replica
+    return _lacks(job, placement, max(job.cpus_per_replica, held), 0) if may_lack else {}
 
 
 def _is_shrinking(job: Job, placement: Placement, answer: WishAnswer) -> bool:

@@ -45,6 +45,7 @@ from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time,
 from coda_kube.objects.quota_scopes import scopes_from_request
 from coda_kube.objects.tuning_status import (
     answer_from_json,
+    held_cores_from_json,
     is_searching_now,
     is_tuned_now,
     resize_from_json,
@@ -249,6 +250,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         wish=wish_from_json(status, attempt=attempt) if is_auto else None,
         tunable=is_auto and is_tuned_now(status, attempt=attempt),
         searching=is_auto and is_searching_now(status, attempt=attempt),
+        held_cores=held_cores_from_json(status, attempt=attempt) if is_auto else 0,
         resized=resized,
         user=user_from_json(metadata),
         returned=bool(status.get("returned")),

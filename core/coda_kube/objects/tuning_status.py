@@ -12,6 +12,7 @@ from typing import Any
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
 from coda.allocator.pauses import CpuPauses
+from coda.allocator.ranks import MOST_CORES
 from coda.allocator.resize import Resize, ResizeState
 from coda.allocator.watch import Watch
 from coda.errors import InvalidInput
@@ -96,6 +97,17 @@ def is_searching_now(status: Item, *, attempt: int) -> bool:
     """True while the cores of this attempt are being looked for."""
     tuning = status.get("tuning") or {}
     return tuning.get("attempt") == attempt and tuning.get("phase") in _SEARCHING
+
+
+def held_cores_from_json(status: Item, *, attempt: int) -> int:
+    """The cores per rank that the search of this attempt goes back to if fewer do not hold; 0 if nothing is searched,
+    or nothing was measured. Anything that is no such number counts as 0."""
+    tuning = status.get("tuning") or {}
+    if not is_searching_now(status, attempt=attempt):
+        return 0
+    kept = (tuning.get("search") or {}).get("kept") or (tuning.get("answer") or {}).get("coresPerReplica")
+    is_measured = any(step.get("coresPerReplica") == kept for step in tuning.get("steps") or ())
+    return kept if is_measured and isinstance(kept, int) and 1 <= kept <= MOST_CORES else 0
 
 
 def answer_json(answer: WishAnswer) -> Json:

@@ -13,12 +13,16 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from coda.model import Job, JobId, Phase, Placement
-from coda.model.job import Wish
+from coda.model.job import TAKEN_BACK, Wish
 
 CLOSE_S: Final = 3.0
 """Clocks that differ by less count as equal: times are written in whole seconds, and seen late. Our choice."""
 
 _DEADLINE_COUNTS: Final = frozenset({Phase.QUEUED, Phase.LAUNCHED})
+
+HELD_S: Final = 1800.0
+"""So long after a search began, what it tries without is withheld for it at most. Our choice: most searches end sooner,
+one whose agent is gone never ends."""
 
 LONGEST_S: Final = 3600.0
 """A longer time is not believed to be a length: the placement was released again and again. Our choice."""
@@ -28,6 +32,12 @@ class _Seen(NamedTuple):
     plan_id: str
     deadline_s: float
     shift_s: float
+
+
+class _Search(NamedTuple):
+    attempt: int
+    since_s: float
+    cores: int  # per rank, that it had and may go back to
 
 
 class LocalTimes:
@@ -40,14 +50,16 @@ class LocalTimes:
         self._wish_by_job: dict[JobId, tuple[tuple[int, Wish], float]] = {}  # with its attempt; as it counts
         self._waiting_by_job: dict[JobId, tuple[float, float]] = {}  # only what was still to come; as it counts
         self._begun_by_job: dict[JobId, tuple[float, float]] = {}  # likewise
+        self._search_by_job: dict[JobId, _Search] = {}  # that is under way
 
     def applied(self, job: Job, *, is_known: bool = True) -> Job:
         """Return the job with its times as they count here. `is_known`: an earlier version of it was seen. O(1)."""
         shift_s, not_before_s = self._shift_s(job), self._not_before_s(job)
         waiting_s = self._past_s(self._waiting_by_job, job.id, job.waiting_s)
-        placement, wish = self._placement(job), self._wish(job, is_known=is_known)
+        placement, wish, held = self._placement(job), self._wish(job, is_known=is_known), self._held_cores(job)
         if (
             (shift_s, not_before_s, waiting_s) == (job.deadline_shift_s, job.not_before_s, job.waiting_s)
+            and held == job.held_cores
             and placement is job.placement
             and wish is job.wish
         ):
@@ -59,6 +71,7 @@ class LocalTimes:
             waiting_s=waiting_s,
             placement=placement,
             wish=wish,
+            held_cores=held,
         )
 
     def forget(self, job: JobId) -> None:
@@ -68,6 +81,36 @@ class LocalTimes:
         self._wish_by_job.pop(job, None)
         self._waiting_by_job.pop(job, None)
         self._begun_by_job.pop(job, None)
+        self._search_by_job.pop(job, None)
+
+    def next_hold_over_in_s(self) -> float | None:
+        """How long until a search has lasted so long that nothing is withheld for it any more; None without any."""
+        since_s = min((one.since_s for one in self._search_by_job.values() if one.cores), default=None)
+        return None if since_s is None else max(0.0, since_s + HELD_S - self._now_s())
+
+    def pop_holds_over(self) -> list[JobId]:
+        """The jobs whose searches have lasted so long; from now on nothing is withheld for these."""
+        now_s = self._now_s()
+        over = [job for job, one in self._search_by_job.items() if one.cores and now_s >= one.since_s + HELD_S]
+        for job in over:
+            self._search_by_job[job] = self._search_by_job[job]._replace(cores=0)
+        return over
+
+    def _held_cores(self, job: Job) -> int:
+        """What a search may go back to, if it was seen to have it: what it never had, or what is given away already,
+        is withheld for nobody. A process that begins in the middle of a try withholds nothing for it."""
+        answer = job.placement.answer if job.placement is not None else None
+        is_taken_back = answer is not None and answer.code == TAKEN_BACK  # somebody else has these cores now
+        if not job.searching or job.phase is not Phase.RUNNING or is_taken_back:
+            self._search_by_job.pop(job.id, None)
+            return 0
+        now_s, known = self._now_s(), self._search_by_job.get(job.id)
+        since_s = min(now_s, known.since_s) if known is not None and known.attempt == job.attempt else now_s
+        had = 0 if known is None or known.attempt != job.attempt else known.cores
+        is_over = now_s >= since_s + HELD_S
+        cores = 0 if is_over else job.held_cores if job.cpus_per_replica >= job.held_cores else min(had, job.held_cores)
+        self._search_by_job[job.id] = _Search(job.attempt, since_s, cores)
+        return cores
 
     def _shift_s(self, job: Job) -> float:
         placement = job.placement

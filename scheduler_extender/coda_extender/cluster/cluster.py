@@ -13,7 +13,7 @@ from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Placement, Resources
 from coda.model.job import WriteTrouble
-from coda.model.live_placement import growth_by_node, is_waiting, open_wish
+from coda.model.live_placement import growth_by_node, held_growth, is_waiting, open_wish
 from coda.placements import awaits_decision
 from coda.placements.lingering_use import SETTLE_S
 from coda.placements.review import fits_at_once
@@ -107,6 +107,7 @@ class ExtenderCluster:
         self._caches = (*self._needed[:-1], *helpful, self.jobs)
         self._version = self.state.version
         self._short_timer: asyncio.TimerHandle | None = None
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._tenants_read = asyncio.Event()  # cleared while jobs count for a tenant that they do not have any more
         self._tenants_read.set()
 
@@ -163,9 +164,9 @@ class ExtenderCluster:
     def may_grow(self, job_id: JobId, cores: int) -> bool:
         """True if each rank of a running job may have so many cores now, beside everything that is known."""
         job = self.state.job(job_id)
-        growth = growth_by_node(job, cores) if job is not None else {}
-        free_by_node = self._free_by_node(growth.keys()) if growth else {}
-        return all(cpu_m <= free_by_node.get(name, NOTHING).cpu_m for name, cpu_m in growth.items())
+        growth, held = (growth_by_node(job, cores), held_growth(job)) if job is not None else ({}, {})
+        free = self._free_by_node(growth.keys()) if growth else {}
+        return all(name in free and cpu_m <= free[name].cpu_m + held.get(name, 0) for name, cpu_m in growth.items())
 
     def _free_by_node(self, names: Collection[str]) -> dict[str, Resources]:
         """What is free on these nodes beside everything that is known; a node is absent if that is not known now."""
@@ -317,9 +318,25 @@ class ExtenderCluster:
             self._set_urgent()
         else:
             self.stale_pending.discard(job)
+        self._watch_holds()
         known = self.state.job(job)
         if self._note_change() and known is not None and (is_waiting(known) or open_wish(known) is not None):
             self._set_urgent()
+
+    def _watch_holds(self) -> None:
+        over_in_s = self.state.local_times.next_hold_over_in_s() if self._hold_timer is None else None
+        if over_in_s is not None:
+            self._hold_timer = asyncio.get_running_loop().call_later(over_in_s + 0.01, self._end_holds)
+
+    def _end_holds(self) -> None:
+        """Nobody withholds for ever: the agent of a search may be gone."""
+        self._hold_timer = None
+        over = self.state.local_times.pop_holds_over()
+        self.state.read_jobs(over)
+        for job in over:
+            self.guard.job_changed(job)
+        self._note_change()
+        self._watch_holds()
 
     def _on_batch_job(self, old: Json | None, new: Json | None) -> None:
         self.state.on_batch_job(old, new)

@@ -127,5 +127,6 @@ def _withholds_alike(one: Job, two: Job) -> bool:
         and one.request == two.request
         and one.cpus_per_replica == two.cpus_per_replica
         and one.resized == two.resized
+        and one.held_cores == two.held_cores
         and one.pod_cpu_m == two.pod_cpu_m
     )

@@ -255,3 +255,65 @@ def test_growth_waits_for_the_room_that_stopped_jobs_still_have_and_nobody_else_
     plan = decided(there, policy="coda")
     assert (plan.grants, plan.denials, plan.postponed) == ((), (), (wanting.id,))
     assert (plan.stops, plan.starts) == ((), ())
+
+
+def trying(one: Job, cores: int, *, held: int) -> Job:
+    """The running job whose search tries fewer cores than it began with."""
+    request = replace(one.request, cpu_m=cores * 1000)
+    return replace(one, searching=True, held_cores=held, cpus_per_replica=cores, request=request)
+
+
+TRYING = trying(TRAINING, 6, held=8)
+
+
+def test_what_a_search_tries_without_is_withheld_from_starts_and_from_others_wishes() -> None:
+    beside = wishing(running(job("beside", gpus=1, cores=4), "n1"), 5)
+    snapshot = world([node("n1", cores=12)], [TRYING, beside, job("cpu", gpus=0, cores=1)])
+    assert free_by_node(snapshot)["n1"].cpu_m == 0
+    plan = decided(snapshot)
+    assert (plan.grants, plan.starts) == ((), ())
+    assert plan.denials[0].most_cores == 4
+    over = decided(replace(snapshot, jobs=(replace(TRYING, held_cores=0), *snapshot.jobs[1:])))
+    assert [grant.job for grant in over.grants] == [beside.id]
+
+
+@pytest.mark.parametrize(("cores", "most"), [(7, 7), (8, 8), (9, 8)])
+def test_a_search_gets_back_what_it_tried_without_and_no_more(cores: int, most: int) -> None:
+    wanting = wishing(TRYING, cores)
+    plan = decided(world([node("n1", cores=8)], [wanting]))
+    assert plan.grants == ((grant_of(wanting, cores),) if cores == most else ())
+    assert [denial.most_cores for denial in plan.denials] == ([] if cores == most else [most])
+
+
+def test_what_a_search_takes_back_is_given_away_once() -> None:
+    beside = wishing(running(job("beside", gpus=1, cores=4), "n1"), 6, since_s=95)
+    wanting = wishing(TRYING, 8, since_s=90)
+    assert decided(world([node("n1", cores=13)], [wanting, beside])).grants == (grant_of(wanting, 8),)
+    both = decided(world([node("n1", cores=14)], [wanting, beside]))
+    assert both.grants == (grant_of(wanting, 8), grant_of(beside, 6))
+
+
+def test_growth_beside_what_is_withheld_for_a_search_counts_whole_for_its_quota() -> None:
+    rationed = replace(wishing(TRYING, 8), quota={"requests.cpu": 6000})
+    limit = quota(hard={"requests.cpu": 7000}, used={"requests.cpu": 6000})
+    denial = decided(world([node("n1")], [rationed], quotas=[limit])).denials[0]
+    assert (denial.code, denial.most_cores) == (DenialCode.QUOTA_EXCEEDED, 7)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        pytest.param(replace(TRYING, phase=Phase.RESTARTING), id="its attempt is over"),
+        pytest.param(stopping(TRYING, StopCause.RECLAIM), id="it was ordered to stop"),
+        pytest.param(trying(TRAINING, 8, held=30), id="more than its placement gave it"),
+    ],
+)
+def test_nothing_is_withheld_for_a_search_that_cannot_go_back(over: Job) -> None:
+    assert withheld_growth(over) == {}
+
+
+def test_what_a_shrink_gives_up_is_withheld_as_soon_as_the_pods_are_seen_without_it() -> None:
+    shrinking = replace(wishing(TRAINING, 6), searching=True, held_cores=8)
+    granted = answered(shrinking, answer_from_grant(grant_of(shrinking, 6), NOW_S, PolicyConfig()))
+    assert withheld_growth(granted) == {}
+    assert withheld_growth(replace(granted, pod_cpu_m={0: 6000})) == {"n1": 2000}

@@ -45,7 +45,8 @@ def wishing_worlds(draw: st.DrawFn) -> World:
         if job.phase is not Phase.RUNNING or job.placement is None:
             return job
         borrows = draw(st.booleans()) and not job.request.gpus
-        return replace(job, wish=draw(wishes()), placement=replace(job.placement, borrows=borrows))
+        held = draw(st.sampled_from((0, 0, job.cpus_per_replica, 5)))
+        return replace(job, wish=draw(wishes()), held_cores=held, placement=replace(job.placement, borrows=borrows))
 
     return replace(snapshot, jobs=tuple(wishing(job) for job in snapshot.jobs))
 

@@ -23,6 +23,7 @@ from coda.model.job import Wish, WishAnswer
 from coda_kube.objects.tuning_status import (
     answer_from_json,
     answer_json,
+    held_cores_from_json,
     resize_from_json,
     resize_json,
     tuning_from_json,
@@ -201,3 +202,28 @@ def test_an_answer_is_read_as_it_was_written(answer: WishAnswer) -> None:
 def test_a_resize_is_read_as_it_was_written(state: ResizeState) -> None:
     resize = Resize(attempt=2, sequence=3, state=state, wanted=6, cores=4, since_s=7.5, reason="Deferred", message="m")
     assert resize_from_json({"resize": resize_json(resize)}) == resize
+
+
+MEASURED = next_search(SEARCH, WindowReading(share=0.5), CoreLimits(most=8), CoreSearchConfig())
+
+
+@pytest.mark.parametrize(
+    ("tuning", "cores"),
+    [
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.MEASURING, found=MEASURED), 4, id="a search"),
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.MEASURING, found=SEARCH), 0, id="nothing is measured yet"),
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.WISHING, found=ANSWER), 4, id="its end"),
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.TUNED, found=ANSWER), 0, id="an answer"),
+        pytest.param(Tuning(attempt=2, phase=TuningPhase.MEASURING, found=MEASURED), 0, id="another attempt"),
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.STOPPED, found=MEASURED), 0, id="it stopped"),
+    ],
+)
+def test_a_search_may_go_back_to_the_best_that_it_measured(tuning: Tuning, cores: int) -> None:
+    assert held_cores_from_json(through_the_api({"tuning": tuning_json(tuning)}), attempt=1) == cores
+
+
+@pytest.mark.parametrize("kept", [None, "4", 0, -1, 4000, 1.5])
+def test_what_no_agent_writes_is_no_count_to_go_back_to(kept: Any) -> None:
+    status = tuning_json(Tuning(attempt=1, phase=TuningPhase.MEASURING, found=MEASURED))
+    status["search"]["kept"], status["steps"][0]["coresPerReplica"] = kept, kept
+    assert held_cores_from_json({"tuning": status}, attempt=1) == 0

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import Job, Phase, Placement, PlacementState
-from coda.model.job import Wish
-from coda_kube.state.local_times import CLOSE_S, LocalTimes
+from coda.model.job import TAKEN_BACK, Wish, WishAnswer
+from coda_kube.state.local_times import CLOSE_S, HELD_S, LocalTimes
 from tests.builders import job
 
 NOW_S = 1_800_000_000.0
@@ -154,3 +154,54 @@ def test_what_runs_began_when_it_was_seen_at_the_latest(phase: Phase) -> None:
     assert times.applied(running(-5.0)) == running(-5.0)
     assert times.applied(gang).placement is not None
     times.forget(gang.id)
+
+
+def searching(cores: int, held: int) -> Job:
+    """Its placement gave it 8 cores."""
+    gang = running()
+    assert gang.placement is not None
+    placement = replace(gang.placement, cpus_per_replica=8)
+    return replace(gang, placement=placement, searching=True, cpus_per_replica=cores, held_cores=held)
+
+
+def test_what_a_search_had_and_tries_without_is_withheld_for_it() -> None:
+    times = LocalTimes(Clock())
+    assert [times.applied(searching(cores, held)).held_cores for cores, held in ((8, 8), (6, 8), (6, 6), (4, 6))] == [
+        8, 8, 6, 6,
+    ]  # fmt: skip
+
+
+def test_what_it_has_given_away_or_never_had_is_withheld_for_no_search() -> None:
+    times = LocalTimes(Clock())
+    assert times.applied(searching(6, 8)).held_cores == 0  # of a process that begins in the middle of it
+    times.applied(searching(8, 8))
+    times.applied(searching(6, 6))
+    assert times.applied(searching(5, 8)).held_cores == 6
+    assert times.applied(replace(searching(5, 8), searching=False)).held_cores == 0
+    assert times.applied(searching(5, 8)).held_cores == 0
+
+
+def test_cores_that_a_cpu_job_gets_back_are_withheld_for_no_search() -> None:
+    times = LocalTimes(Clock())
+    times.applied(searching(8, 8))
+    fewer = searching(6, 8)
+    assert fewer.placement is not None
+    answer = WishAnswer(sequence=1, granted=True, cores=6, answered_s=0.0, deadline_s=0.0, code=TAKEN_BACK)
+    assert times.applied(replace(fewer, placement=replace(fewer.placement, answer=answer))).held_cores == 0
+    assert times.applied(fewer).held_cores == 0
+
+
+def test_a_search_that_never_ends_gives_free_what_it_tries_without() -> None:
+    clock = Clock()
+    times = LocalTimes(clock)
+    times.applied(searching(8, 8))
+    clock.now_s += 600.0
+    times.applied(searching(6, 8))  # the same search: its time goes on
+    assert times.next_hold_over_in_s() == HELD_S - 600.0
+    assert times.pop_holds_over() == []
+    clock.now_s += HELD_S - 600.0
+    assert times.pop_holds_over() == [running().id]
+    assert times.next_hold_over_in_s() is None
+    assert [times.applied(searching(cores, 8)).held_cores for cores in (6, 8, 6)] == [0, 0, 0]
+    times.applied(replace(searching(8, 8), searching=False))
+    assert times.applied(searching(8, 8)).held_cores == 8
