@@ -25,7 +25,7 @@ LEAST_S: Final = 900.0
 class CpuPauses:
     """What a job used in pauses with fewer cores than it began with. Raises InvalidInput for impossible values."""
 
-    cores: int  # per rank, that its first attempt of this size began with
+    cores: int  # per rank, that its first attempt of this size began with, or that such jobs usually do if that is more
     since_s: float  # its tuning began; later by what passed between its attempts
     core_s: float = 0.0  # core-seconds that its cores held up
     until_s: float = 0.0  # when these were counted last; 0: never

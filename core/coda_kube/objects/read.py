@@ -224,8 +224,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         return None
     phase, attempt = _phase(metadata, spec, status), int(status.get("attempt") or 1)
     generation, edited = _generation(metadata, status, phase)
-    asked, cores, resized = _sizes(status, request, attempt)
-    is_auto = spec.get("cpusPerReplica") == AUTO
+    (asked, cores, resized), is_auto = _sizes(status, request, attempt), spec.get("cpusPerReplica") == AUTO
     job = Job(
         id=id_of(item),
         uid=metadata["uid"],
@@ -337,8 +336,7 @@ def unreadable_job(item: Item, error: Exception) -> Job | None:
 
 def is_settled(job: Item) -> bool:
     """True for a finished TrainingJob of which nothing is to be written any more: jobs stay for weeks."""
-    status = job.get("status") or {}
-    return status.get("phase") in _FINISHED and not status.get("pending")
+    return (status := job.get("status") or {}).get("phase") in _FINISHED and not status.get("pending")
 
 
 def _phase(metadata: Item, spec: Item, status: Item) -> Phase:

@@ -1,4 +1,5 @@
-"""`status.tuning`, `status.placement.grant` and `status.resize` of a TrainingJob, to the core's values and back.
+"""`status.tuning`, `status.placement.grant` and `status.resize` of a TrainingJob, to the core's values and back; and
+what its `spec` says of the cores to begin with.
 
 A search is written whole, so that the agent may be restarted between any two windows. Its curve is written once, as
 `steps`, for people to read. Reading is strict: a state that no search can have raises InvalidInput with the place.
@@ -9,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
+from coda.allocator import (
+    Category,
+    CoreSearch,
+    Hints,
+    SearchOutcome,
+    SearchResult,
+    Tuning,
+    TuningPhase,
+    start_cores,
+)
 from coda.allocator.curve import CurvePoint
 from coda.allocator.pauses import CpuPauses
 from coda.allocator.ranks import MOST_CORES
@@ -172,6 +182,27 @@ def resize_from_json(status: Item) -> Resize | None:
         reason=resize.get("reason") or "",
         message=resize.get("message") or "",
     )
+
+
+def category_from_json(spec: Item) -> Category | None:
+    """Return what kind of model it trains; None if the user did not say."""
+    category = spec.get("category")
+    return Category(category) if category else None
+
+
+def hints_from_json(spec: Item) -> Hints:
+    """Return what the user said of the input pipeline, which guides the first guess of cores."""
+    hints = spec.get("hints") or {}
+    return Hints(
+        pipelined=bool(hints.get("pipelined")),
+        many_weights=bool(hints.get("manyWeights")),
+        complex_processing=bool(hints.get("complexProcessing")),
+    )
+
+
+def usual_cores(spec: Item, ceiling_cores: int) -> int:
+    """Return the cores per rank that such a job begins with if nothing is known of its owner's jobs."""
+    return start_cores(category_from_json(spec), hints_from_json(spec), int(spec["gpusPerReplica"]), ceiling_cores)
 
 
 def _wish_json(wish: Wish) -> Json:

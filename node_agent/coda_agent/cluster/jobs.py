@@ -12,7 +12,7 @@ from coda.errors import InvalidInput
 from coda.model import Phase
 from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.read import AUTO
-from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, tuning_from_json
+from coda_kube.objects.tuning_status import answer_from_json, resize_from_json, tuning_from_json, usual_cores
 
 Item = Mapping[str, Any]
 
@@ -61,6 +61,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         most_cores=most_cores,
         answer=answer_from_json(placement),
         resize=resize,
+        usual=usual_cores(spec, most_cores),
     )
     tuning, fault = _tuning(status)
     return TunedJob(

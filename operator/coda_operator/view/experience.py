@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coda.allocator import SearchResult, Tuning
+from coda.allocator.ranks import MOST_CORES
 from coda.allocator.start_point import Experience, Tuned, add_experience, experienced_cores
 from coda.errors import InvalidInput
 from coda.model import FINISHED
 from coda_kube.objects.pods.users import user_from_json
+from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.read import AUTO
-from coda_kube.objects.tuning_status import tuning_from_json
-from coda_operator.view.job_record import category_from_json
+from coda_kube.objects.tuning_status import category_from_json, tuning_from_json, usual_cores
 
 log = logging.getLogger(__name__)
 
 Item = Mapping[str, Any]
+
+SHOWN_S: Final = 4 * 3600.0
+"""Seconds of tuning in which a job has paused if it does. Our choice: evaluation each 2 h is rare."""
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 
@@ -38,13 +42,14 @@ class LearnedCores:
         if status.get("phase") not in _FINISHED or not status.get("tuning"):
             return
         tuning = _tuning_of(job)
-        if tuning is None or not isinstance(tuning.found, SearchResult) or not tuning.found.teaches:
+        cores = taught_cores(tuning, job["spec"], seconds_from_time(status.get("completionTime")))
+        if cores is None:
             return
         tuned = Tuned(
             owner=user_from_json(job["metadata"]),
             category=category_from_json(job["spec"]),
             gpus_per_replica=job["spec"]["gpusPerReplica"],
-            cores_per_replica=tuning.found.cores,
+            cores_per_replica=cores,
         )
         self.learn(tuned)
 
@@ -63,6 +68,18 @@ class LearnedCores:
         owner = user_from_json(job["metadata"])
         category = category_from_json(job["spec"])
         return experienced_cores(self._experience, owner, category, gpus, part_cores)
+
+
+def taught_cores(tuning: Tuning | None, spec: Item, ended_s: float) -> int | None:
+    """Return the cores per rank that a finished job of this `spec` teaches; None: nothing.
+
+    Fewer than such jobs begin with only if it showed what fewer cores cost its pauses, or was tuned for so long that it
+    would have: a short test ends before its first evaluation."""
+    found, pauses = tuning.found if tuning is not None else None, tuning.pauses if tuning is not None else None
+    if not isinstance(found, SearchResult) or not found.teaches:
+        return None
+    has_shown = pauses is not None and (pauses.core_s > 0 or ended_s >= pauses.since_s + SHOWN_S)
+    return found.cores if has_shown or found.cores >= usual_cores(spec, MOST_CORES) else None
 
 
 def own_cores(job: Item) -> int | None:

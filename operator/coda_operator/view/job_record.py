@@ -22,7 +22,7 @@ from coda_kube.objects.names import FINALIZER
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt, trial_from_json, trial_terms_from_json
 from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
-from coda_kube.objects.tuning_status import is_searching_now, resize_from_json
+from coda_kube.objects.tuning_status import category_from_json, hints_from_json, is_searching_now, resize_from_json
 from coda_kube.objects.write import job_path
 from coda_kube.words import phase_from_word
 from coda_operator.view.time_ledger import readable_account
@@ -173,22 +173,6 @@ def is_applied(metadata: Item) -> bool:
         return False
     is_marked = not (_LABELS_OF_TOOLS.isdisjoint(labels) and ANNOTATIONS_OF_TOOLS.isdisjoint(annotations))
     return is_marked or labels.get("app.kubernetes.io/managed-by") == "Helm"
-
-
-def category_from_json(spec: Item) -> Category | None:
-    """Return what kind of model it trains; None if the user did not say."""
-    category = spec.get("category")
-    return Category(category) if category else None
-
-
-def hints_from_json(spec: Item) -> Hints:
-    """Return what the user said of the input pipeline, which guides the first guess of cores."""
-    hints = spec.get("hints") or {}
-    return Hints(
-        pipelined=bool(hints.get("pipelined")),
-        many_weights=bool(hints.get("manyWeights")),
-        complex_processing=bool(hints.get("complexProcessing")),
-    )
 
 
 def ranks_from_text(text: str) -> frozenset[int]:

@@ -61,6 +61,14 @@ async def test_the_tuning_of_the_attempt_before_is_told_apart_from_that_of_this_
     assert (seen.tuning, seen.before) == (replace(FIRST, attempt=2), None)
 
 
+async def test_the_usual_cores_are_those_of_category_hints_and_gpus_on_this_node() -> None:
+    job = running()
+    job["spec"] |= {"category": "NLP", "hints": {"pipelined": True}, "gpusPerReplica": 2}
+    assert read(FakeApi().set(JOBS, job)).tuning_input.usual == 8
+    job["spec"]["gpusPerReplica"] = 8
+    assert read(FakeApi().set(JOBS, job)).tuning_input.usual == 16
+
+
 async def test_a_job_that_is_gone_is_no_error() -> None:
     api = FakeApi()
     seen = read(api.set(JOBS, running()))

@@ -202,3 +202,13 @@ def test_a_search_that_fell_silent_begins_again_with_the_cores_that_the_attempt_
     after = next_tuning(silent, HERE, WindowResult(reading=WindowReading(share=0.9)), CONFIG, 1800.0)
     assert after.wish is not None
     assert after.wish.cores == 8
+
+
+@pytest.mark.parametrize(("usual", "asks"), [(1, False), (4, True)])
+def test_a_job_that_begins_with_what_a_short_one_taught_gets_what_its_rollouts_need(usual: int, asks: bool) -> None:
+    taught = replace(HERE, cores=1, usual=usual)
+    begun = next_tuning(None, taught, None, CONFIG, 0.0)
+    assert begun.pauses is not None
+    assert begun.pauses.cores == usual
+    after = next_tuning(begun, taught, ROLLING_OUT, CONFIG, 1800.0)
+    assert (after.phase is TuningPhase.WISHING) is asks

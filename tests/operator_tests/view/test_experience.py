@@ -5,12 +5,15 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from coda.allocator import Category, CoreSearch, SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
 from coda.allocator.pauses import CpuPauses
 from coda.allocator.start_point import CORES_BY_CATEGORY, Tuned
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER
+from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import tuning_json
 from coda_operator.view.experience import LearnedCores, own_cores
 from tests.operator_tests.fake_cluster import FakeCluster
@@ -100,6 +103,35 @@ def test_the_jobs_of_one_user_teach_nothing_about_anothers_in_the_same_namespace
     learned = LearnedCores()
     learned.learn_from(of_user("ann", phase="Succeeded", tuning=tuned(14)))
     assert [learned.cores_for(of_user(user), 48, 48) for user in ("ann", "bob")] == [14, None]
+
+
+BEGAN_S = 1_700_000_000.0
+
+
+def short(cores: int, *, hours: float, core_s: float = 0.0, pauses: bool = True) -> Json:
+    """A job of two GPUs, which usually begins with 10 cores, ended after so many hours."""
+    answer = SearchResult(cores=cores, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=cores, share=0.9),))
+    known = CpuPauses(cores=10, since_s=BEGAN_S, core_s=core_s) if pauses else None
+    tuning = tuning_json(Tuning(attempt=1, phase=TuningPhase.TUNED, found=answer, pauses=known))
+    ended = time_from_seconds(BEGAN_S + hours * 3600)
+    return of_user("ann", phase="Succeeded", tuning=tuning, completionTime=ended)
+
+
+@pytest.mark.parametrize(
+    ("job", "cores"),
+    [
+        pytest.param(short(2, hours=0.5), None, id="it ended before its first evaluation"),
+        pytest.param(short(2, hours=0.5, pauses=False), None, id="of an older agent"),
+        pytest.param(short(2, hours=4), 2, id="it would have evaluated by then"),
+        pytest.param(short(6, hours=0.5, core_s=30.0), 6, id="it evaluated with fewer cores"),
+        pytest.param(short(10, hours=0.5), 10, id="no fewer than usual"),
+        pytest.param(short(12, hours=0.5), 12, id="more than usual"),
+    ],
+)
+def test_only_a_job_that_could_show_its_pauses_teaches_fewer_cores_than_usual(job: Json, cores: int | None) -> None:
+    learned = LearnedCores()
+    learned.learn_from(job)
+    assert learned.cores_for(of_user("ann"), 48, 48) == cores
 
 
 def test_an_attempt_whose_cores_cannot_be_changed_gives_the_next_no_fewer_than_it_began_with() -> None:
