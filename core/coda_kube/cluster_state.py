@@ -335,15 +335,15 @@ class ClusterState:
         if pod_id_of(job) is not None:
             return self._read_cpu_job(job)
         item, before = self.job_json_by_id.get(job), self._jobs.get(job)
-        uid = item["metadata"]["uid"] if item is not None else ""
-        pods = self.gang_pods.of((job, uid))
+        uid: str | None = item["metadata"]["uid"] if item is not None else ""
+        pods = self.gang_pods.of((job, uid or ""))
         try:
             after = job_from_json(item, pods) if item is not None else None
         except Exception as error:  # whatever is wrong with one job, the others are planned
             log.warning("job %s cannot be read: %s: %s", job, type(error).__name__, error)
             holds = before is not None and (before.placement is not None or before.bound or before.unbound)
             after = before if holds else unreadable_job(item or {}, error)  # forgetting it would free what it holds
-            uid = uid if holds else ""  # each of its pods accounts for itself
+            uid = uid if holds else None  # each of its pods accounts for itself
         if after is not None:
             after = self._as_written(after, pods)
         if after != before:
@@ -373,7 +373,7 @@ class ClusterState:
         pods = self.gang_pods.of((job, known.uid))
         if (after := self.gpus.with_crowded(with_ranks(known, pods), pods)) != known:
             self._set_job(job, after)
-        self._left.read(job, "" if known.unreadable else known.uid)
+        self._left.read(job, None if known.unreadable else known.uid)
 
     def read_outdated_ranks(self) -> None:
         """Read the ranks of every job whose pods changed. O(pods of these jobs)."""

@@ -88,14 +88,14 @@ class LeftRanks:
         if orphan != before and (known := orphan or before) is not None:
             self._keep(known.id, orphan)
 
-    def read(self, job: JobId, uid: str) -> bool:
+    def read(self, job: JobId, uid: str | None) -> bool:
         """Look which pods of jobs of that name are left. True if they are others than before. O(pods of other uids).
 
-        `uid`: of the job that is known by that name, and that accounts for its own pods; empty without one, or
-        if it cannot be read."""
+        `uid`: of the job that is known by that name, and that accounts for its own pods; empty without one. None: there
+        is one that cannot be read, so its pods may still be bound."""
         before = self._left_by_job.pop(job, {})
         pods = [pod for one in self._pods.uids(job) if one != uid for pod in self._pods.of((job, one)).values()]
-        after = {left.id: left for left in (_left(pod, "rank") for pod in pods if _holds(pod))}
+        after = {left.id: left for left in (_left(pod, "rank") for pod in pods if _holds(pod, may_bind=uid is None))}
         if after:
             self._left_by_job[job] = after
         for one in before.keys() | after.keys():
@@ -104,9 +104,9 @@ class LeftRanks:
         return before != after
 
 
-def _holds(pod: Pod) -> bool:
-    """True for a pod that has a node, or will be bound to the one that it is pinned to."""
-    return not pod.ended and bool(pod.node or (pod.pinned_to and not pod.terminating))
+def _holds(pod: Pod, *, may_bind: bool) -> bool:
+    """True for a pod that has a node, or that may yet be bound to the one that it is pinned to."""
+    return not pod.ended and bool(pod.node or (may_bind and pod.pinned_to and not pod.terminating))
 
 
 def _left(pod: Pod, kind: str) -> Job:
