@@ -149,8 +149,8 @@ class Context:
 async def find_access(kubeconfig: str | None, context_name: str | None = None) -> Access:
     """Return how to reach the cluster: from `kubeconfig`, else the pod's service account, else the user's kubeconfig.
 
-    `context_name`: a context that somebody names; only kubeconfigs have any. Raises InvalidInput."""
-    if kubeconfig is None and context_name is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+    `context_name`: a context that somebody names; only kubeconfigs have any; empty is none. Raises InvalidInput."""
+    if kubeconfig is None and not context_name and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_service_account(os.environ, SERVICE_ACCOUNT)
     where = kubeconfig or os.environ.get("KUBECONFIG") or _KUBECONFIG
     context = read_context(where, context_name)
@@ -195,7 +195,7 @@ def read_context(where: str, name: str | None = None) -> Context:
     configs = [(path, _read(path)) for path in paths if path.exists()]
     if not configs:
         raise InvalidInput(f"no cluster to talk to: {where} does not exist; set KUBECONFIG to your kubeconfig")
-    if name is not None and name not in _context_names(configs):
+    if name and name not in _context_names(configs):
         known = listed(_context_names(configs)) or "none"
         raise InvalidInput(f"no cluster to talk to: {where} has no context {name}; known: {known}")
     name = name or next((config["current-context"] for _, config in configs if config.get("current-context")), None)

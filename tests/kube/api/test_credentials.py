@@ -139,6 +139,19 @@ async def test_a_context_that_is_named_counts_instead_of_the_current_one(
         await find_access(users_kubeconfig(None), "qa")
 
 
+async def test_an_empty_name_of_a_context_counts_as_none_as_for_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script says `--context "$CTX"`, whether the variable is set or not."""
+    path = str(of_site(tmp_path, "prod"))
+    assert (await find_access(path, "")).host == "https://prod.example.com"
+    monkeypatch.setenv("KUBECONFIG", path)
+    assert current_namespace(None, "") == "of-prod"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    with pytest.raises(InvalidInput, match="this pod has no service account"):
+        await find_access(None, "")
+
+
 def test_a_program_is_named_relative_to_its_kubeconfig_unless_it_is_looked_for(tmp_path: Path) -> None:
     for command, expected in (("./bin/login", str(tmp_path / "bin/login")), ("aws", "aws")):
         found = read_context(write(tmp_path, user={"exec": {"command": command}}))
