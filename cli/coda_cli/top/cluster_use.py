@@ -148,8 +148,8 @@ def cluster_use(
 
 
 def with_short_names(use: ClusterUse) -> ClusterUse:
-    """Name nodes without their domain, where each has a name of its own without it."""
-    short = {node.name: node.name.partition(".")[0] for node in use.nodes or ()}
+    """Name nodes without their domain, where each has a name of its own without it. Addresses have no domain."""
+    short = {node.name: _without_domain(node.name) for node in use.nodes or ()}
     if len(set(short.values())) < len(short):
         return use
     return replace(
@@ -159,6 +159,13 @@ def with_short_names(use: ClusterUse) -> ClusterUse:
         if use.throttles is None
         else tuple(replace(one, node=short.get(one.node, one.node)) for one in use.throttles),
     )
+
+
+def _without_domain(name: str) -> str:
+    """The name of a host; all of an address, also behind a word: `10.0.0.4`, `cn-hangzhou.10.0.0.4`."""
+    host, _, domain = name.partition(".")
+    is_host = any(character.isalpha() for character in host) and not domain[:1].isdigit()
+    return host if is_host else name
 
 
 def _place(one: Throttle) -> tuple[str, str, str]:

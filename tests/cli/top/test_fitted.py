@@ -65,5 +65,12 @@ def test_names_lose_the_domain_on_a_terminal_as_long_as_they_differ_without_it()
     assert "gpu.rack-3.example.com" in alike
 
 
+@pytest.mark.parametrize("name", ["10.0.0.1{}", "10.{}.0.4", "cn-hangzhou.10.0.0.1{}", "1{}.example.com", "{}.2-a"])
+def test_addresses_are_never_cut(name: str) -> None:
+    for count in (1, 2):
+        text = screen(use_of(count, count, name), 120, 40)
+        assert all(text.count(f"{name.format(i)} ") == 2 for i in range(count)), "in both tables"
+
+
 def test_a_terminal_that_is_too_small_shows_the_first_lines() -> None:
     assert "Arrays" in screen(use_of(9, 9), 40, 5)
