@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -134,18 +135,14 @@ def fitted(use: ClusterUse, console: Console, notes: Iterable[str] = ()) -> Grou
         limits = min(throttles, max(rows // 2, rows - nodes))
         return drawn(use, Rows(rows - limits, limits), notes)
 
-    def too_many(shown: Group) -> int:
-        return len(console.render_lines(shown, pad=False)) - console.height
+    def is_too_long(rows: int) -> bool:
+        return len(console.render_lines(of(rows), pad=False)) > console.height
 
-    least = rows = min(nodes, 1) + min(throttles, 1)
-    shown = of(least)
-    if (over := too_many(shown)) < 0:
-        rows = min(nodes + throttles, least - over + 2)  # two captions may go
-        shown = of(rows)
-    while rows > least and (over := too_many(shown)) > 0:
-        rows -= max(1, min(over // 3, rows - least))
-        shown = of(rows)
-    return shown
+    least = min(nodes, 1) + min(throttles, 1)
+    most = max(least, min(nodes + throttles, console.height))
+    if not is_too_long(most):
+        return of(most)  # tried first: with all rows, two captions go
+    return of(least + bisect_left(range(least + 1, most), True, key=is_too_long))
 
 
 def drawn(use: ClusterUse, rows: Rows | None = None, notes: Iterable[str] = ()) -> Group:

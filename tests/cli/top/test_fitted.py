@@ -12,7 +12,7 @@ from rich.live import Live
 from coda_cli.top.cluster_use import ARRAYS, ArrayUse, ClusterUse, NodeUse, Throttle
 from coda_cli.top.command import fitted
 
-SHORT, AWS = "gpu-{:02d}", "ip-10-0-12-{}.eu-west-1.compute.internal"
+SHORT, AWS, LONG = "gpu-{:02d}", "ip-10-0-12-{}.eu-west-1.compute.internal", f"gpu-{{}}-{'x' * 60}"
 
 
 def use_of(nodes: int, throttles: int, name: str = SHORT) -> ClusterUse:
@@ -39,6 +39,11 @@ def screen(use: ClusterUse, width: int, height: int) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.getvalue())
 
 
+def empty_lines(text: str, height: int) -> int:
+    """How many lines of a terminal show nothing: it is cleared first, so that they do not tell by their number."""
+    return height - sum(bool(line.strip()) for line in text.splitlines())
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 @pytest.mark.parametrize("name", [SHORT, AWS])
 @pytest.mark.parametrize(("nodes", "throttles"), [(5, 3), (100, 3), (100, 100), (1, 40), (1000, 0)])
@@ -46,16 +51,25 @@ def test_a_terminal_shows_nodes_throttles_and_notes_and_what_is_left_out(
     width: int, height: int, name: str, nodes: int, throttles: int
 ) -> None:
     text = screen(use_of(nodes, throttles, name), width, height)
-    lines = text.splitlines()
     rows, limits = len(re.findall("0/8", text)), len(re.findall("team/etl", text))
     assert rows >= 1
     assert limits >= min(throttles, 1)
     assert "You may not list events." in text
-    assert len(lines) >= height - 3 or (rows, limits) == (nodes, throttles), "lines are left"
+    assert empty_lines(text, height) <= 1 or (rows, limits) == (nodes, throttles), "lines are left"
     left_out = re.findall(r"and (\d+) (node|throttle)s? more", text)
     assert dict(map(reversed, left_out)) == {
         what: str(count) for what, count in (("node", nodes - rows), ("throttle", throttles - limits)) if count
     }
+
+
+@pytest.mark.parametrize(("width", "height", "name"), [(40, 100, AWS), (60, 40, LONG)])
+@pytest.mark.parametrize(("nodes", "throttles"), [(100, 3), (100, 100), (1, 40), (50, 2)])
+def test_a_terminal_is_filled_as_far_as_one_row_more_does_not_fit(
+    width: int, height: int, name: str, nodes: int, throttles: int
+) -> None:
+    """Names are folded, so that rows take up to five lines, and those of the two tables differ."""
+    text = screen(use_of(nodes, throttles, name), width, height)
+    assert empty_lines(text, height) < 5 or "more: coda top" not in text, "lines are left"
 
 
 def test_names_lose_the_domain_on_a_terminal_as_long_as_they_differ_without_it() -> None:
