@@ -148,10 +148,12 @@ def leaves_certificates(operator: Json) -> bool:
 
 
 def settings_of(deployment: Json) -> dict[str, str]:
-    """Return the environment that a Deployment gives its containers, without what comes from elsewhere."""
+    """Return the environment that a Deployment gives its containers, without what comes from elsewhere.
+
+    The API server leaves out a value that is empty."""
     pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
     variables = [one for container in pod.get("containers") or () for one in container.get("env") or ()]
-    return {one["name"]: str(one["value"]) for one in variables if one.get("value") is not None}
+    return {one["name"]: str(one.get("value") or "") for one in variables if not one.get("valueFrom")}
 
 
 def history_claim(operator: Json) -> str:

@@ -12,6 +12,7 @@ from coda_cli.doctor.seen import Seen
 from coda_kube.objects.names import POOL_TAINT
 
 _VARIABLE: Final = "CODA_TOPOLOGY_LEVELS"
+_VALUE: Final = "topologyLevels in the chart"
 
 
 def unlabelled_nodes(seen: Seen) -> Iterator[Finding]:
@@ -26,7 +27,7 @@ def unlabelled_nodes(seen: Seen) -> Iterator[Finding]:
         every = len(without) == len(pool)
         lacking = f"all {len(pool)} GPU nodes" if every else f"{few(without)} of {len(pool)} GPU nodes"
         says = f"{lacking} lack the label {label}: no job with locality.required: {name} runs there"
-        fix = f"kubectl label node NODE {label}=NAME, or name a label that they have (topologyLevels in the chart)"
+        fix = f"kubectl label node NODE {label}=NAME; or name a label that they have, or take the level out of {_VALUE}"
         yield Finding(Level.NOTE, "topology", says, fix)
 
 

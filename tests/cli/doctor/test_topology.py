@@ -69,3 +69,4 @@ def test_the_fix_labels_a_node() -> None:
     seen = replace(WELL, nodes=nodes_with("n1", "n2", without=("n1",)))
     (fix,) = [one.fix for one in findings(seen) if one.about == "topology"]
     assert fix.startswith(f"kubectl label node NODE {RACK}=")
+    assert fix.endswith("or take the level out of topologyLevels in the chart")
