@@ -40,7 +40,7 @@ from coda_cli.permitted import PermittedLists, print_notes
 from coda_kube.api.client import Client, NotFound, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.names import API_VERSION
+from coda_kube.objects.names import API_VERSION, OPT_IN, SCHEDULER
 from coda_kube.objects.quantities import seconds_from_time
 from coda_sim.durations import duration_from_seconds
 
@@ -51,6 +51,12 @@ HOW: Final[Mapping[str, str]] = {
     StopAnswer.LATE.value: "It did not answer within its notice",
     StopAnswer.CUT_SHORT.value: "It lost a pod or node within its notice",
 }
+
+_NOTHING_WAITS: Final = "it has no pods, or they run, have ended, or are another scheduler's (coda explain pod/NAME)"
+_HOW_TO_TAKE_PART: Final = (
+    "Coda takes new pods of a namespace that takes part: "
+    f"kubectl label namespace {{}} {OPT_IN}=true (docs/cpu-jobs.md has what is left out)."
+)
 
 
 def explain_command(
@@ -232,9 +238,13 @@ def _of_another(subject: Subject, item: Json) -> Explained:
     """What there is to say of a pod, or of an owner of pods, of which nothing waits."""
     name = printable(subject.line_name)
     if subject.kind != "pod":
-        return Explained(sentences=(f"{name} does not wait: no pod of it is held back by the planner.",), name=name)
-    phase, node = str((item.get("status") or {}).get("phase") or "Pending"), item["spec"].get("nodeName")
+        return Explained(sentences=(f"Nothing of {name} waits for the planner: {_NOTHING_WAITS}.",), name=name)
+    spec, phase = item["spec"], str((item.get("status") or {}).get("phase") or "Pending")
+    node, scheduler = spec.get("nodeName"), spec.get("schedulerName") or "default-scheduler"
     where = f" on {node}" if node else ""
+    if phase == "Pending" and not node and scheduler != SCHEDULER:
+        said = f"{name} does not wait for the planner, but for the scheduler {printable(scheduler)}: {phase}."
+        return Explained(sentences=(said, _HOW_TO_TAKE_PART.format(subject.namespace)), name=name, phase=phase)
     sentence = f"{name} does not wait for the planner: {phase}{where}."
     return Explained(sentences=(sentence,), name=name, phase=phase, nodes=(node,) if node else ())
 

@@ -67,7 +67,11 @@ def test_the_settings_of_a_deployment_are_those_that_it_states() -> None:
         {"name": "CODA_IDENTITY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
     operator = {"spec": {"template": {"spec": {"containers": [{"name": "proxy"}, {"env": env}]}}}}
-    assert settings_of(operator) == {"CODA_CORDON_SHARE": "0.2", "CODA_CERTIFICATES": "foreign", "CODA_TOPOLOGY_LEVELS": ""}
+    assert settings_of(operator) == {
+        "CODA_CORDON_SHARE": "0.2",
+        "CODA_CERTIFICATES": "foreign",
+        "CODA_TOPOLOGY_LEVELS": "",
+    }
     assert leaves_certificates(operator)
     assert settings_of({}) == {}
 

@@ -13,6 +13,10 @@ from tests.extender.objects import PODS, pod_json
 
 BATCH_JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SETS = "/apis/apps/v1/namespaces/default"
+NOTHING_WAITS = (
+    "Nothing of {} waits for the planner: it has no pods, or they run, have ended, or are another scheduler's "
+    "(coda explain pod/NAME)."
+)
 
 
 def named(name: str) -> Json:
@@ -30,21 +34,21 @@ async def api() -> FakeApi:
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "phase"),
+    ("name", "line_name", "says", "phase"),
     [
-        ("job/a", "default/job/a does not wait: no pod of it is held back by the planner.", ""),
-        ("rs/b", "default/replicaset/b does not wait: no pod of it is held back by the planner.", ""),
-        ("default/statefulset/c", "default/statefulset/c does not wait: no pod of it is held back by the planner.", ""),
-        ("pod/runs", "default/pod/runs does not wait for the planner: Running on n1.", "Running"),
+        ("job/a", "default/job/a", NOTHING_WAITS, ""),
+        ("rs/b", "default/replicaset/b", NOTHING_WAITS, ""),
+        ("default/statefulset/c", "default/statefulset/c", NOTHING_WAITS, ""),
+        ("pod/runs", "default/pod/runs", "{} does not wait for the planner: Running on n1.", "Running"),
     ],
 )
 async def test_what_does_not_wait_is_told_from_what_is_not_there(
-    api: FakeApi, name: str, says: str, phase: str
+    api: FakeApi, name: str, line_name: str, says: str, phase: str
 ) -> None:
     told = await explained(api, "default", name)
-    assert told.sentences == (says,)
+    assert told.sentences == (says.format(line_name),)
     assert told.as_json() == {
-        "name": says.partition(" ")[0],
+        "name": line_name,
         "waits": False,
         "phase": phase,
         "nodes": ["n1"] if phase else [],
@@ -52,6 +56,31 @@ async def test_what_does_not_wait_is_told_from_what_is_not_there(
     kind = name.split("/")[-2]
     with pytest.raises(InvalidInput, match=r"there is no \w+ nope in namespace default"):
         await explained(api, "default", f"{kind}/nope")
+
+
+async def test_a_pod_that_waits_for_another_scheduler_is_told_how_to_come_to_coda(api: FakeApi) -> None:
+    api.set(PODS, pod_json("etl-x", scheduler="default-scheduler"))
+    told = await explained(api, "default", "pod/etl-x")
+    assert told.sentences == (
+        "default/pod/etl-x does not wait for the planner, but for the scheduler default-scheduler: Pending.",
+        "Coda takes new pods of a namespace that takes part: "
+        "kubectl label namespace default coda.scheduler/opt-in=true (docs/cpu-jobs.md has what is left out).",
+    )
+    assert (told.as_json()["waits"], told.phase) == (False, "Pending")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "more", "says"),
+    [
+        ("coda", {}, "Pending."),
+        ("default-scheduler", {"node": "n1"}, "Pending on n1."),  # it pulls its image, say
+        ("default-scheduler", {"status": {"phase": "Succeeded"}}, "Succeeded."),
+    ],
+)
+async def test_other_pods_are_told_nothing_of_taking_part(api: FakeApi, scheduler: str, more: Json, says: str) -> None:
+    api.set(PODS, pod_json("other", scheduler=scheduler, **more))
+    told = await explained(api, "default", "pod/other")
+    assert told.sentences == (f"default/pod/other does not wait for the planner: {says}",)
 
 
 async def test_whoever_may_not_read_it_is_told_that_it_does_not_wait(api: FakeApi) -> None:
