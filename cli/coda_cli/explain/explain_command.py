@@ -32,12 +32,12 @@ from coda_cli.explain.sharing import (
     part_of_crowding,
     sharing_sentences,
 )
-from coda_cli.explain.subject import Subject, read_subject, subject_of
+from coda_cli.explain.subject import Subject, in_namespace_of_kind, read_subject, subject_of
 from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import ContextOption, KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_cli.permitted import PermittedLists, print_notes
-from coda_kube.api.client import Client, NotFound, connect
+from coda_kube.api.client import Client, NotFound, Rejected, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, OPT_IN, SCHEDULER
@@ -95,11 +95,12 @@ def explain_command(
 
 async def _read(kubeconfig: Path | None, context: str | None, namespace: str | None, name: str) -> Explained:
     own = namespace or current_namespace(kubeconfig, context)
-    if namespace and (named := subject_of(name, own).namespace) != namespace:
+    said_twice = (other := in_namespace_of_kind(name)) is not None and other.namespace == namespace
+    if namespace and not said_twice and (named := subject_of(name, own).namespace) != namespace:
         raise InvalidInput(f"{name} is in the namespace {named}, and --namespace says {namespace}: leave one out")
     client = await connect(users_kubeconfig(kubeconfig), timeout_s=30.0, context=context)
     try:
-        return await explained(client, own, name)
+        return await explained(client, own, name, is_given=bool(namespace))
     finally:
         await client.close()
 
@@ -127,11 +128,35 @@ class Explained:
         return {"waits": True, **self.line.as_json(), **place, **why}
 
 
-async def explained(client: Client, namespace: str, name: str) -> Explained:
-    """Return what there is to say. `namespace`: that of a name without one.
+async def explained(client: Client, namespace: str, name: str, *, is_given: bool = False) -> Explained:
+    """Return what there is to say. `namespace`: that of a name without one. `is_given`: the name is in no other.
 
-    Raises InvalidInput if there is no such job, and Rejected if a pod is asked for and this user may not list pods."""
-    subject = subject_of(name, namespace)
+    If KIND/NAME is not there, it is read as NAMESPACE/NAME. Raises InvalidInput if there is no such job either, and
+    Rejected if a pod is asked for and this user may not list pods."""
+    other = in_namespace_of_kind(name)
+    if other is None or (is_given and other.namespace != namespace):
+        return await _of_subject(client, subject_of(name, namespace))
+    try:
+        subject = subject_of(name, namespace)
+        told = await _of_subject(client, subject)
+    except (InvalidInput, Rejected):
+        if not await _is_there(client, other):
+            raise
+        return await _of_subject(client, other)
+    if subject == other or not await _is_there(client, other):
+        return told
+    too = f"There is a TrainingJob {other.name} in the namespace {other.namespace}, too"
+    return replace(told, sentences=(*told.sentences, f"{too}: coda explain {other.name} -n {other.namespace}."))
+
+
+async def _is_there(client: Client, job: Subject) -> bool:
+    try:
+        return bool(await _training_job(client, job.namespace, job.name))
+    except (InvalidInput, Rejected):  # who may not read it is not told of it
+        return False
+
+
+async def _of_subject(client: Client, subject: Subject) -> Explained:
     namespace, kind, plain = subject
     lists, is_training = PermittedLists(client, namespace), subject.is_training
     lines = await read_queue(lists)

@@ -30,7 +30,7 @@ _OTHERS: Final = frozenset(
     f"{kind}{plural}"
     for kind in ("node", "deployment", "daemonset", "cronjob", "service", "virtualcluster", "nodeprofile", "arrayquota")
     for plural in ("", "s")
-)
+) | {"no", "deploy", "ds", "cj", "svc", "vc", "np", "aq"}
 """Kinds that people may try, and that have no lines in the queue; any other word is a namespace."""
 
 
@@ -55,8 +55,8 @@ class Subject(NamedTuple):
 def subject_of(text: str, namespace: str) -> Subject:
     """Read NAME, KIND/NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME. Kinds may be written as kubectl does: `job.batch`.
 
-    `namespace`: that of a name without one. Before a single slash, a kind that is known wins over a namespace. Raises
-    InvalidInput for a kind that has no lines in the queue."""
+    `namespace`: that of a name without one. Before a single slash, a kind that is known wins over a namespace
+    (`in_namespace_of_kind` is the other reading). Raises InvalidInput for a kind that has no lines in the queue."""
     *before, name = text.split("/", 2)
     if not before:
         return Subject(namespace, _TRAINING_JOB, name)
@@ -69,6 +69,15 @@ def subject_of(text: str, namespace: str) -> Subject:
     if not name or word in _OTHERS or "." in before[0]:  # no namespace has a dot
         raise InvalidInput(f"{text}: write NAME of a TrainingJob, or one of {listed(KINDS)} before the slash")
     return Subject(before[0], _TRAINING_JOB, name)
+
+
+def in_namespace_of_kind(text: str) -> Subject | None:
+    """Read NAMESPACE/NAME where the namespace is called as a kind is; None for every other text.
+
+    `coda queue` prints such a name of a TrainingJob, and cannot know how its reader takes it."""
+    word, _, name = text.partition("/")
+    is_kind = word in _KIND_BY_WORD or word in _OTHERS
+    return Subject(word, _TRAINING_JOB, name) if is_kind and name and "/" not in name else None
 
 
 async def read_subject(client: Client, subject: Subject) -> Json | None:
