@@ -42,6 +42,8 @@ ALL_FAILED: Final = "all {} allowed attempts have failed"
 CUT_SHORT: Final = f"it is not tried again: {STOPS} other jobs of this user stopped so within a day"
 TRIED_AGAIN: Final = "it is tried again while spec.retries allows"
 NOT_YET_COUNTED: Final = "it is tried again, and not counted as a failure: the next time in a row it counts"
+_ENDS_TWICE: Final = (Retry.NO, Retry.ONCE)
+"""The classes of what ends a job the second time in a row."""
 _OVERUSED: Final[Mapping[str, tuple[Reason, str, str]]] = {
     "memory": (Reason.CPU_MEMORY, "", "request as much memory as it needs, or use fewer data workers"),
     "ephemeral-storage": (
@@ -142,8 +144,7 @@ def _evicted_for(pod: RankPod, now: Situation, failure: Failure, now_s: float) -
     Once it may be chance: others had taken the rest. The next attempt runs on another node."""
     before, attempt = now.progress.failure, now.progress.attempt
     reason, sub_reason, advice = _OVERUSED.get(pod.overuse, _OVERUSED["memory"])
-    is_row = before is not None and before.attempt == attempt - 1
-    is_row = is_row and before is not None and (before.reason, before.sub_reason) == (reason.value, sub_reason)
+    is_row = before is not None and before.attempt == attempt - 1 and _is_of_overuse(before)
     repeats = before.repeats + 1 if before is not None and is_row else 1
     own, failures = repeats > 1, now.progress.failures + 1
     decision = NOT_YET_COUNTED
@@ -168,6 +169,14 @@ def _evicted_for(pod: RankPod, now: Situation, failure: Failure, now_s: float) -
     message = f"{failure.message[:MESSAGE_ROOM]}; {decision}"
     now = replace(now, progress=replace(now.progress, failure=record))
     return now, replace(failure, own=own, message=message)
+
+
+def _is_of_overuse(record: FailureRecord) -> bool:
+    """True for what `_evicted_for` wrote: what logs say of memory or disk has another class."""
+    is_one = any(
+        (one.value, sub_reason) == (record.reason, record.sub_reason) for one, sub_reason, _ in _OVERUSED.values()
+    )
+    return is_one and record.retry == Retry.YES.value
 
 
 def _trial_failed(
@@ -225,9 +234,14 @@ def _repeats(now: Situation, found: Diagnosis, now_s: float, config: LifecycleCo
     """Return how many attempts in a row failed for this reason, this one included.
 
     An attempt that ran for long, or ended otherwise, ends the row: GPUs of a long job break now and then. What would
-    fail the same way again does so whatever was in between."""
+    fail the same way again does so whatever was in between. What was tried again for another class, such as the
+    eviction of a rank, begins no row of `once`."""
     before, attempt = now.progress.failure, now.progress.attempt
-    if before is None or before.reason != found.reason.value or before.attempt >= attempt:
+    if before is None or before.attempt >= attempt:
+        return 1
+    if (before.reason, before.sub_reason) != (found.reason.value, found.sub_reason):
+        return 1
+    if found.retry in _ENDS_TWICE and before.retry in (Retry.YES.value, Retry.OTHER_NODE.value):
         return 1
     is_row = before.attempt == attempt - 1 and not _ran_long(now, now_s, config)
     return before.repeats + 1 if is_row or found.retry is Retry.NO else 1
@@ -244,7 +258,7 @@ def _judged(
     spent = _is_outside(found) and stall is not None and stall.is_spent
     outside = _is_outside(found) and not spent
     is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
-    is_last = is_sure or (found.retry in (Retry.NO, Retry.ONCE) and repeats > 1)
+    is_last = is_sure or (found.retry in _ENDS_TWICE and repeats > 1)
     grown = grown_memory(now.killed) if now.killed and not outside else None
     is_last = is_last and grown is None
     cut_short = not is_last and not outside and grown is None and is_stopped_by(now.alike, found)

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from coda.diagnosis import Diagnosis, Reason, Retry
 from coda.lifecycle import PodState, Progress, RankPod, Terms
 from coda.lifecycle.evidence import logs_needed
-from coda.lifecycle.failures import attempt_failure
+from coda.lifecycle.failures import RANK_FAILED, Failure, attempt_failure
+from coda.lifecycle.retry import roll_back
 from coda.lifecycle.steps import next_step
 from coda.model import Phase
 from tests.core.gangs import CONFIG, NOW_S, pod, progress, running, situation
@@ -91,3 +93,46 @@ def test_no_retries_are_left_after_the_second_time() -> None:
     assert (ended.phase, ended.reason) == (Phase.FAILED, "Evicted")
     assert ended.failure is not None
     assert ended.failure.decision == "it is not tried again: all 1 allowed attempts have failed"
+
+
+def failed(before: Progress, reason: Reason, sub_reason: str = "") -> Progress:
+    """What follows if a log of the present attempt has a cause of the class `once`, after a minute."""
+    found = Diagnosis(reason=reason, sub_reason=sub_reason, retry=Retry.ONCE, rank=0, evidence="E", explicit=True)
+    now = situation(Phase.RUNNING, progress=replace(before, launch_s=NOW_S - 60.0), diagnosis=found)
+    return roll_back(now, Failure(own=True, reason=RANK_FAILED, message="rank 0 failed"), NOW_S, CONFIG).progress
+
+
+@pytest.mark.parametrize(
+    ("overuse", "reason", "sub_reason"),
+    [
+        pytest.param("ephemeral-storage", Reason.INPUTS, "container did not start", id="disk, then another cause"),
+        pytest.param("ephemeral-storage", Reason.INPUTS, "disk full", id="disk, then a full volume"),
+        pytest.param("memory", Reason.CPU_MEMORY, "", id="memory, then a MemoryError"),
+    ],
+)
+def test_an_eviction_is_not_the_first_time_of_what_a_log_says(overuse: str, reason: Reason, sub_reason: str) -> None:
+    first = next_attempt(after(progress(Phase.RUNNING), evicted(overuse=overuse), running(1)))
+    second = failed(first, reason, sub_reason)
+    assert (second.phase, second.failures) == (Phase.RESTARTING, 1)
+    third = failed(next_attempt(second), reason, sub_reason)
+    assert (third.phase, third.message[-18:]) == (Phase.FAILED, "it failed so twice")
+
+
+def test_another_cause_of_the_same_reason_is_the_first_time() -> None:
+    first = failed(progress(Phase.RUNNING), Reason.INPUTS, "container did not start")
+    assert failed(next_attempt(first), Reason.INPUTS, "image pull").phase is Phase.RESTARTING
+
+
+def test_what_a_log_says_is_not_the_first_eviction() -> None:
+    first = failed(progress(Phase.RUNNING), Reason.CPU_MEMORY)
+    second = after(next_attempt(first), evicted(overuse="memory"), running(1))
+    assert (second.failures, second.disruptions) == (1, 1)
+
+
+def test_memory_and_disk_in_turn_are_one_row() -> None:
+    now = progress(Phase.RUNNING)
+    for number in range(5):
+        now = after(now, evicted(overuse=("memory", "ephemeral-storage")[number % 2]), running(1))
+        assert now.failures == number
+        now = now if now.phase is Phase.FAILED else next_attempt(now)
+    assert now.phase is Phase.FAILED
