@@ -71,8 +71,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
         status.servedSeconds status.sharing.beside status.sharing.class status.sharing.expectedSpeed
-        status.stall.epoch status.stall.failures status.stall.row status.stall.savedStep status.stall.silentSeconds
-        status.stall.step
+        status.stall.counted status.stall.epoch status.stall.failures status.stall.ranSeconds status.stall.row
+        status.stall.savedStep status.stall.step
         status.startTime status.stopDeadline
         status.succeededRanks status.trial.attempt status.trial.message status.trial.outcome status.trial.seconds
         status.trial.since status.tuning.answer.coresPerReplica

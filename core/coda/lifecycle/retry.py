@@ -25,10 +25,10 @@ from coda.lifecycle.state import (
     deletable,
     of_attempt,
 )
-from coda.lifecycle.transitions import end_trial, finish, trial_text, with_trial_time
+from coda.lifecycle.transitions import end_trial, finish, ran_s, trial_text, with_stall, with_trial_time
 from coda.model.job import Phase
 from coda.model.trial_run import TrialOutcome
-from coda.progress.stall import stall_after, stall_wait_s
+from coda.progress.stall import stall_wait_s
 from coda.wording import counted, listed, without_controls
 
 TRIAL_FAILED: Final = "TrialFailed"
@@ -65,7 +65,7 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     before = now
     found = now.diagnosis if failure.reason == RANK_FAILED else None
     suspected = found is not None and _is_outside(found)
-    now = _with_stall(now, now_s, adds=suspected)
+    now = replace(now, progress=with_stall(now.progress, now, now_s, adds=suspected))
     if found is not None:
         now, failure = _judged(now, failure, found, now_s, config)
     if failure.overused_by is not None:
@@ -75,13 +75,16 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     failures = now.progress.failures + (1 if failure.own else 0)
     disruptions = now.progress.disruptions + (0 if failure.own else 1)
     in_a_row = 0 if failure.own else _in_a_row(now, now_s, config)
-    counted = replace(now.progress, failures=failures, disruptions=disruptions, in_a_row=in_a_row)
+    stall = now.progress.stall
+    if suspected and failure.own and stall is not None:
+        stall = replace(stall, counted=stall.counted + 1)
+    counted = replace(now.progress, failures=failures, disruptions=disruptions, in_a_row=in_a_row, stall=stall)
     if failure.own and (failure.is_last or failures > now.terms.retries):
         is_said = failure.is_last or ALL_FAILED.format(failures) in failure.message
         said = "" if is_said else f"; {ALL_FAILED.format(failures)}"
         message = f"{failure.message}{said}"
         return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, message))
-    wait_s, why = _wait(counted, failure, config, ran_s=_ran_s(now, now_s), suspected=suspected)
+    wait_s, why = _wait(counted, failure, config, ran_s=ran_s(now, now_s), suspected=suspected)
     not_before_s = now_s + wait_s
     avoid = dict(counted.avoid) | dict.fromkeys(failure.nodes, not_before_s + config.avoid_node_s)
     message = f"attempt {now.progress.attempt}: {failure.message}"
@@ -212,22 +215,8 @@ def _in_a_row(now: Situation, now_s: float, config: LifecycleConfig) -> int:
     return 1 if _ran_long(now, now_s, config) else now.progress.in_a_row + 1
 
 
-def _ran_s(now: Situation, now_s: float) -> float:
-    """Return how long the attempt ran, all its ranks."""
-    if now.progress.phase is not Phase.RUNNING:
-        return 0.0
-    return max(0.0, (now.ended_s or now_s) - now.progress.launch_s)
-
-
 def _ran_long(now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    return _ran_s(now, now_s) >= config.calm_s
-
-
-def _with_stall(now: Situation, now_s: float, *, adds: bool) -> Situation:
-    """Count a failure that may be the infrastructure's, and note how far the job came before this one of any kind."""
-    progress = now.progress
-    stall = stall_after(progress.stall, now.reached, _ran_s(now, now_s), progress.served_s, adds=adds)
-    return replace(now, progress=replace(progress, stall=stall))
+    return ran_s(now, now_s) >= config.calm_s
 
 
 def _repeats(now: Situation, found: Diagnosis, now_s: float, config: LifecycleConfig) -> int:

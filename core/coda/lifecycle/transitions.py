@@ -11,6 +11,7 @@ from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, Situation, Step, deletable
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
+from coda.progress.stall import stall_after
 from coda.wording import without_controls
 
 MESSAGE_LIMIT = 1000
@@ -24,14 +25,13 @@ STARTING = "Starting"
 def suspend(now: Situation) -> Step:
     """Stop the attempt, if there is one, and wait until `spec.suspend` is false. It does not count as a failure."""
     suspended = replace(
-        now.progress,
+        _without_stall(now.progress),
         phase=Phase.SUSPENDED,
         generation=now.generation,
         launch_s=0.0,
         start_s=0.0,
         not_before_s=0.0,
         in_a_row=0,
-        stall=None,
         succeeded=frozenset(),
         trial=_paused(now.progress),
         reason="Suspended",
@@ -49,12 +49,11 @@ def accept_again(now: Situation, now_s: float) -> Step:
     released = placement is not None and is_current and placement.state is PlacementState.RELEASED
     attempt = now.progress.attempt + (1 if released else 0)
     taken = replace(
-        now.progress,
+        _without_stall(now.progress),
         attempt=attempt,
         trial=next_trial(now.progress.trial, attempt, now_s, is_asked=now.wants_trial),
         succeeded=frozenset(),
         in_a_row=0,
-        stall=None,
         not_before_s=0.0,
         generation=now.generation,
         memory=None,
@@ -119,6 +118,34 @@ def with_served(step: Step, now: Situation, now_s: float) -> Step:
         return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, ended_s))
     served_s = now.progress.served_s + max(0, int(ended_s - now.progress.launch_s))
     return replace(step, progress=replace(step.progress, served_s=served_s))
+
+
+def ran_s(now: Situation, now_s: float) -> float:
+    """Return how long the attempt ran, all its ranks."""
+    if now.progress.phase is not Phase.RUNNING:
+        return 0.0
+    return max(0.0, (now.ended_s or now_s) - now.progress.launch_s)
+
+
+def with_stall(progress: Progress, now: Situation, now_s: float, *, adds: bool) -> Progress:
+    """Note in `progress` how far the job came, and how long it ran, in the attempt that ends now.
+
+    If it got further, what had counted without that does so no longer. `adds`: what ends it looks like the
+    infrastructure's failure."""
+    before = now.progress.stall
+    stall = stall_after(before, now.reached, ran_s(now, now_s), adds=adds)
+    back = before.counted - stall.counted if before is not None and stall is not None else 0
+    return replace(_given_back(progress, back), stall=stall)
+
+
+def _without_stall(progress: Progress) -> Progress:
+    """The progress of a job that begins anew: failures that looked like the infrastructure's do not count."""
+    return progress if progress.stall is None else replace(_given_back(progress, progress.stall.counted), stall=None)
+
+
+def _given_back(progress: Progress, count: int) -> Progress:
+    back = min(count, progress.failures)
+    return replace(progress, failures=progress.failures - back, disruptions=progress.disruptions + back)
 
 
 def end_trial(now: Situation, outcome: TrialOutcome, message: str) -> Step:

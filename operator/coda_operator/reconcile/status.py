@@ -111,7 +111,7 @@ def stall_json(stall: Stall) -> Json:
     """Return the failures that were not counted at once, and how far the job had come."""
     reached = stall.reached
     fields = {"step": reached.step, "savedStep": reached.saved_step, "epoch": reached.epoch}
-    counts = {"failures": stall.failures, "row": stall.row, "silentSeconds": stall.ran_s}
+    counts = {"failures": stall.failures, "counted": stall.counted, "row": stall.row, "ranSeconds": stall.ran_s}
     return counts | {name: value for name, value in fields.items() if value is not None}
 
 

@@ -254,8 +254,9 @@ def stall_from_json(stall: Item | None) -> Stall | None:
     )
     return Stall(
         failures=stall.get("failures") or 0,
+        counted=stall.get("counted") or 0,
         row=stall.get("row") or 0,
-        ran_s=stall.get("silentSeconds") or 0,
+        ran_s=stall.get("ranSeconds") or 0,
         reached=reached,
     )
 

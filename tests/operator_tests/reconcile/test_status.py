@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     "stall",
     [
-        Stall(failures=4, row=3, ran_s=720),
+        Stall(failures=4, counted=1, row=3, ran_s=720),
         Stall(failures=0, row=6, reached=Reached(step=0, saved_step=0, epoch=1.25)),
     ],
 )
