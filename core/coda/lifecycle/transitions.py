@@ -108,9 +108,11 @@ def with_served(step: Step, now: Situation, now_s: float) -> Step:
     """Count how long the attempt ran, if this step ends it, and say when. Whole seconds: so it is written as it is.
 
     From its launch until it ended: pods that take long to go are a wait. A trial counts for itself: it did none of the
-    job's work."""
+    job's work. How far the job came is noted also if the attempt is stopped."""
     if now.progress.phase in UNDER_WAY and step.progress.phase not in UNDER_WAY:
         step = replace(step, ended_s=now.ended_s)
+        if _is_stopped(step.progress, now.progress):
+            step = replace(step, progress=with_stall(step.progress, now, now_s, adds=False))
     if not now.progress.launch_s or step.progress.launch_s:
         return step
     ended_s = now.ended_s or now_s
@@ -118,6 +120,11 @@ def with_served(step: Step, now: Situation, now_s: float) -> Step:
         return replace(step, progress=with_trial_time(step.progress, now.progress.launch_s, ended_s))
     served_s = now.progress.served_s + max(0, int(ended_s - now.progress.launch_s))
     return replace(step, progress=replace(step.progress, served_s=served_s))
+
+
+def _is_stopped(after: Progress, before: Progress) -> bool:
+    """True if an attempt of the gang ends by a step that did not note how far it came: by none of its failures."""
+    return after.phase is Phase.RESTARTING and not before.is_tried and after.stall == before.stall
 
 
 def ran_s(now: Situation, now_s: float) -> float:
