@@ -273,6 +273,13 @@ def test_waits_grow_so_that_an_outage_ends_no_job() -> None:
     assert life.lasted_s > HOUR_S
 
 
+@pytest.mark.parametrize(("retries", "minutes"), [(0, 1), (1, 5), (3, 87), (5, 207)])
+def test_how_long_an_outage_may_last_is_as_documented(retries: int, minutes: int) -> None:
+    life = live(lambda attempt: 6.0, retries=retries)
+    assert life.progress.phase is Phase.FAILED
+    assert round(life.lasted_s / 60) == minutes
+
+
 def test_the_message_says_when_and_why_it_is_tried_again() -> None:
     life = live(lambda attempt: 30.0, days=200 / DAY_S)
     assert life.progress.failure is not None
