@@ -96,6 +96,22 @@ def test_what_may_be_chance_is_tried_once_more(before: FailureRecord | None, pha
 
 
 @pytest.mark.parametrize(
+    ("found", "before", "phase", "repeats"),
+    [
+        pytest.param(Retry.ONCE, Retry.OTHER_NODE, Phase.RESTARTING, 1, id="what was a node's fault begins no row"),
+        pytest.param(Retry.ONCE, Retry.ONCE, Phase.FAILED, 2, id="the second time"),
+        pytest.param(Retry.OTHER_NODE, Retry.OTHER_NODE, Phase.RESTARTING, 2, id="a node's fault again is counted"),
+        pytest.param(Retry.YES, Retry.YES, Phase.RESTARTING, 2, id="what may pass is counted, too"),
+    ],
+)
+def test_a_row_is_of_one_class(found: Retry, before: Retry, phase: Phase, repeats: int) -> None:
+    known = replace(record(Reason.CUDA), retry=before.value)
+    progress = after(diagnosis(Reason.CUDA, found), failures=1, before=known).progress
+    assert progress.failure is not None
+    assert (progress.phase, progress.failure.repeats) == (phase, repeats)
+
+
+@pytest.mark.parametrize(
     ("failures", "phase", "decision"),
     [
         (2, Phase.RESTARTING, "it is tried again while spec.retries allows"),
