@@ -47,6 +47,8 @@ _ERROR: Final = re.compile(
     r"|(?-i:[A-Z]{3,20}_[A-Z]{3,20}: )",
     re.IGNORECASE,
 )
+_CAME: Final = re.compile(r"error: |\b(?:received|caught|got|was|by|due to)\b", re.IGNORECASE)
+"""Words of which one is in a line that says of an eviction that it came."""
 _RAISED_SHAPE: Final = re.compile("error|exception|exit|interrupt|expired|warning")
 _FRAME: Final = re.compile(r'File ".{1,400}", line \d{1,9}')
 _FRAME_SHAPE: Final = re.compile("[a-z]{0,12}file(?!notfound|exists)[a-z]{0,300}line")
@@ -116,7 +118,7 @@ def incidents_of(lines: LogLines, book: RuleBook, work: Work | None = None) -> l
         rule = book.rules[hit.rule]
         if rule.within and not _is_within(rule, hit.line, chain, lines):
             continue
-        if only_mentions(lines.line(hit.line), rule, is_alone=chain is None):
+        if only_mentions(lines.line(hit.line), hit.rule, book, is_alone=chain is None):
             continue
         hit.kind = _kind_of(hit, rule, lines) if chain is None else _kind_in(chain, hit, lines)
         if hit.kind == Kind.NOISE:
@@ -196,7 +198,7 @@ def _kind_if_told(hit: _Hit, rule: Rule, lines: LogLines) -> int:
     """Return what a line proves that is no exception and has no level."""
     line = lines.line(hit.line)
     if _ERROR.search(line.text):
-        is_told = rule.reason is not Reason.PREEMPTED or "error: " in line.text
+        is_told = rule.reason is not Reason.PREEMPTED or _CAME.search(line.text) is not None
         return hit.kind if is_told else min(hit.kind, Kind.WEAK)
     if _PROGRESS.search(line.text):
         return Kind.NOISE

@@ -66,7 +66,7 @@ _LEVEL: Final = re.compile(
     r"(?P<error>\b(?:ERROR|CRITICAL|FATAL|SEVERE)\b|\[E[ \]\d]|^[EF]\d{4} |: [EF] [a-z])"
     r"|(?P<python>\b[A-Z]\w{0,40}Warning: |\bwarnings\.warn\()"
     r"|(?P<warning>\b(?<!NCCL )WARN(?:ING)?\b|\[W[ \]\d]|^W\d{4} |: W [a-z]|\bWarning:)"
-    r"|(?P<info>\b(?:INFO|DEBUG|TRACE|NOTICE)\b|\[I[ \]\d]|^I\d{4} |: I [a-z]|\[info\]|level=info)"
+    r"|(?P<info>\b(?<!_DEBUG=)(?:INFO|DEBUG|TRACE|NOTICE)\b|\[I[ \]\d]|^I\d{4} |: I [a-z]|\[info\]|level=info)"
 )
 
 

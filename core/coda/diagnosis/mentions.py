@@ -10,27 +10,37 @@ from typing import Final
 
 from coda.diagnosis.log_lines import Line, Severity
 from coda.diagnosis.reasons import Reason, Retry
-from coda.diagnosis.rules import Kind, Rule
+from coda.diagnosis.rules import Kind, Rule, RuleBook
 
 _RAISED: Final = re.compile(r"(?:[\w.]{1,120}\.)?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Expired|Warning)\b")
 _REPORTED: Final = re.compile(r"(?:[a-z_]\w{0,60}+\.){1,8}+[A-Z]\w{1,80}+(?:: |$)")
 """How Python names an exception of any class that is not built in."""
-_WELL: Final = re.compile(
-    r"\bno [\w -]{0,30}(?:errors?|failures?|problems?|issues?)\b|\b(?:errors?|failures?)\b\W{1,3}(?:0|none|no)\b"
-    r"|\b(?:0|zero|without) (?:\w{1,20} ){0,3}(?:errors?|failures?)\b|\b(?:passed|healthy)\b"
-    r"|[:=] {0,40}(?:false|none|no|ok|n/a|0)$",
+_CLAUSE: Final = re.compile(r"(?:[^,;|().]|\.(?! ))+")
+_SHELL: Final = re.compile(r"(?:\+{1,4}|trap) ")
+"""What a shell is told to do, as `set -x` prints it."""
+_NAME: Final = re.compile(
+    r"\b(rank|gpu|device|cuda|worker|node|task|peer|replica|process)[ :=]{1,3}\d{1,6}", re.IGNORECASE
+)
+"""A number that names who failed: it counts no failures."""
+_ALL_WELL: Final = re.compile(
+    r"\b(?:errors|failures)\W{1,3}(?:0|none)\b|\b(?:check|test)\w* passed\b|(?<!is )(?<!be )\benabled$"
+    r"|[:=][ '\"]{0,40}(?:false|none|no|ok|n/a|0|on|off)\W{0,3}$",
     re.IGNORECASE,
 )
-_PREPARED: Final = re.compile(
-    r"\b(?:enabled|disabled|watcher|watching|listener|listening|polling|registered|installed|max_restarts|whenever)\b"
-    r"|^\+{1,4} |\btrap\b|\btimeout[ =:]{1,3}\d"
-    r"|\b(?:when|if|on|upon|in case of) (?:\w{1,12} ){0,3}"
-    r"(?:sigterm|nodelost|preempt|evict|spot|terminat|interrupt|nccl)",
+"""A clause that says how well something is, or how it is set."""
+_HARMLESS: Final = re.compile(
+    r"\b(?:no|without) (?:[\w-]{1,20} ){0,3}(?:errors?|failures?|xids?)\b"
+    r"|\b(?:0|zero) (?:[\w-]{1,20} ){0,3}(?:errors|failures)\b"
+    r"|(?:[\w-]{1,20} ){1,4}watcher\b"
+    r"|\b(?:if|(?<!ed )(?<!ing )(?<!down )(?:when|on|upon)) (?:\w{1,12} ){0,3}"
+    r"(?:sigterm|nodelost|preempt|evict|spot|terminat)[^:]*",
     re.IGNORECASE,
 )
+"""A part of a clause that says what did not happen, or what is done if it does."""
 _WENT_AWAY: Final = re.compile(
-    r"error|fail|lost|timed out|timeout|closed|died|abort|refused|unreachable|unavailable|unexpected|disconnect"
-    r"|terminat|gone|stall|missed|down\b|reset|hang|stuck|exceeded|respond|no route|dump|crash|broken",
+    r"error|fail|lost|timed out|timeout(?![ =:]{1,3}\d)|closed|died|abort|refused|unreachable|unavailable"
+    r"|unexpected|disconnect|terminat|gone|stall|missed|down\b|reset|hang|stuck|exceeded|respond|not ?ready|no route"
+    r"|dump|crash|broken",
     re.IGNORECASE,
 )
 """Words of which one is in a line that says of a peer what happened to it."""
@@ -53,17 +63,30 @@ def names_exception(text: str) -> bool:
     return _RAISED.match(text) is not None
 
 
-def only_mentions(line: Line, rule: Rule, *, is_alone: bool) -> bool:
+def only_mentions(line: Line, number: int, book: RuleBook, *, is_alone: bool) -> bool:
     """True if a line that a rule of others' faults matches does not say that it happened. O(its characters).
 
-    `is_alone`: it belongs to no traceback."""
+    `number`: of the rule in its book. `is_alone`: the line belongs to no traceback."""
+    rule = book.rules[number]
     if rule.is_added or not _blames_others(rule) or is_raised(line) or "NVRM: Xid" in line.text:
         return False
-    if _WELL.search(line.text) or _PREPARED.search(line.text):
+    rest = _without_harmless(line.text)
+    if rest != line.text and not book.probes.is_matched(number, rest):
         return True
     if is_alone and rule.kind is Kind.PEER:
-        return line.level is Severity.INFO or not _WENT_AWAY.search(line.text)
-    return is_alone and rule.reason in (Reason.ECC, Reason.CUDA) and not _STATED.match(line.text)
+        is_info = line.level is Severity.INFO and "UNAVAILABLE: " not in line.text
+        return is_info or not _WENT_AWAY.search(rest)
+    is_gpu = is_alone and rule.reason in (Reason.ECC, Reason.CUDA)
+    return is_gpu and not _STATED.match(rest)
+
+
+def _without_harmless(text: str) -> str:
+    """Return a text without what it says of no failure: such words hide their own clause, and no other."""
+    return "" if _SHELL.match(text) else _CLAUSE.sub(_what_is_left, _NAME.sub(r"\1 x", text))
+
+
+def _what_is_left(clause: re.Match[str]) -> str:
+    return "" if _ALL_WELL.search(clause[0]) else _HARMLESS.sub("", clause[0])
 
 
 def _blames_others(rule: Rule) -> bool:

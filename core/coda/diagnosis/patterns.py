@@ -241,6 +241,14 @@ class ProbeIndex:
         self._inside: Mapping[str, list[Entry]] = by_place[Where.INSIDE]
         self._starts = _Starts(by_place[Where.START])
         self._ends = _Starts({part[::-1]: entries for part, entries in by_place[Where.END].items()})
+        self._by_rule: dict[int, list[Pattern]] = defaultdict(list)
+        for number, pattern in self.entries:
+            self._by_rule[number].append(pattern)
+
+    def is_matched(self, number: int, text: str) -> bool:
+        """True if a pattern of this rule matches the text. O(its patterns), and O(text) for each that may match."""
+        letters = letters_of(text)
+        return any(pattern.key in letters and pattern.is_in(text) for pattern in self._by_rule.get(number, ()))
 
     def entries_by_word(self, words: Collection[str]) -> dict[str, list[Entry]]:
         """Return the patterns that a text with these words may match, by the word that says so. O(words)."""
