@@ -51,6 +51,10 @@ _STATED: Final = re.compile(
     re.IGNORECASE,
 )
 """How a line begins that states a failure of a GPU, behind labels and up to two words. Quotes do not begin so."""
+_ENDED: Final = re.compile(
+    r"abort|panicked|\b(?:err|raised|because|stopped|gpu x)\b|\): |[:=(] {0,4}(?:cuda_error_|cudaerror)", re.IGNORECASE
+)
+"""What else is in a line that states one: what followed from it, or a driver's constant that is no word of prose."""
 
 
 def is_raised(line: Line) -> bool:
@@ -77,7 +81,7 @@ def only_mentions(line: Line, number: int, book: RuleBook, *, is_alone: bool) ->
         is_info = line.level is Severity.INFO and "UNAVAILABLE: " not in line.text
         return is_info or not _WENT_AWAY.search(rest)
     is_gpu = is_alone and rule.reason in (Reason.ECC, Reason.CUDA)
-    return is_gpu and not _STATED.match(rest)
+    return is_gpu and not _STATED.match(rest) and not _ENDED.search(rest)
 
 
 def _without_harmless(text: str) -> str:

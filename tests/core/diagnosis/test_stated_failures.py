@@ -55,6 +55,23 @@ STATED = [
     "Shutting down on received SIGTERM",
     "checkpoint on preemption: Received SIGTERM",
     "draining node gpu-4, stopping with error",
+    # how a line about a GPU may begin, and what followed
+    "*** Rank 2 aborting *** reason=uncorrectable ECC error",
+    "thread 'main' panicked at src/main.rs:10:5: uncorrectable ECC error encountered",
+    'called `Result::unwrap()` on an `Err` value: Cuda("uncorrectable ECC error encountered")',
+    "Exception raised from the loader - CUDA error: uncorrectable ECC error encountered",
+    "the run is over because of uncorrectable ECC errors",
+    "Training stopped: CUDA error: uncorrectable ECC error encountered",
+    "health monitor: GPU 5 has fallen off the bus",
+    "on Pe 0 (gpu-1 device 0 pci 0:1:0): uncorrectable ECC error encountered",
+    "the solver returned code=CUDA_ERROR_ECC_UNCORRECTABLE",
+    "the solver of step (cudaErrorECCUncorrectable) is over",
+]
+RUST = [
+    "thread 'main' panicked at src/main.rs:10:5: DriverError(CUDA_ERROR_ECC_UNCORRECTABLE, \"ECC error\")",
+    "thread 'main' panicked at src/main.rs:10:5:\ncalled `Result::unwrap()` on an `Err` value: "
+    'DriverError(CUDA_ERROR_ECC_UNCORRECTABLE, "uncorrectable ECC error encountered")',
+    "thread 'main' panicked at 'called `Result::unwrap()` on an `Err` value: CUDA_ERROR_ECC_UNCORRECTABLE', s.rs:10",
 ]
 EVICTED = [
     "preempt: error: Preempting, checkpoint save failed",
@@ -102,6 +119,12 @@ def is_free(found: Diagnosis) -> bool:
 def test_no_harmless_word_hides_a_failure(line: str) -> None:
     found = diagnosed(line)
     assert is_free(found), (found.reason, found.rule, found.evidence)
+
+
+@pytest.mark.parametrize("log", RUST)
+def test_a_broken_gpu_under_rust_is_no_mistake_of_the_program(log: str) -> None:
+    found = diagnosed(log, 101)
+    assert (found.reason, found.retry, found.explicit) == (Reason.ECC, Retry.OTHER_NODE, True), found.rule
 
 
 @pytest.mark.parametrize("line", EVICTED)
