@@ -28,6 +28,14 @@ HELD_BEFORE = (
     "RuntimeError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 79.11 GiB total capacity; 0 bytes already "
     "allocated; 1.50 MiB free; 0 bytes reserved in total by PyTorch)"
 )
+TOO_LARGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 78.60 GiB is free. {} Of the allocated memory 0 bytes is allocated by PyTorch"
+)
+TOO_LARGE_BEFORE = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 96.00 GiB (GPU 0; {} GiB total capacity; 0 bytes already "
+    "allocated; {} free; 0 bytes reserved in total by PyTorch)"
+)
 SET_DEVICE = f"{TRACEBACK[:-11]}    torch.cuda.set_device(0)\ntorch.AcceleratorError: CUDA error: out of memory\n"
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 WATCHDOG = "[rank5]:[E412 ProcessGroupNCCL.cpp:629] [Rank 5] Watchdog caught collective operation timeout: WorkNCCL()"
@@ -63,6 +71,27 @@ def test_memory_that_jobs_beside_it_may_hold_is_not_the_nodes_fault() -> None:
 def test_gpu_memory_that_the_program_uses_is_its_own() -> None:
     assert diagnosed(HELD.format("70.20 GiB")).retry is Retry.NO
     assert diagnosed(f"{TRACEBACK}RuntimeError: CUDA error: out of memory\n").retry is Retry.NO
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        TOO_LARGE.format("Including non-PyTorch memory, this process has 510.00 MiB memory in use."),
+        TOO_LARGE.format("Including non-PyTorch memory, this process has 1.10 GiB memory in use."),
+        TOO_LARGE.format("Process 4211 has 510.00 MiB memory in use."),
+        TOO_LARGE.format("Process 4211 has 0.60 GiB memory in use."),
+        TOO_LARGE_BEFORE.format("79.15", "78.60 GiB"),
+        TOO_LARGE_BEFORE.format("9.50", "9.10 GiB"),
+    ],
+)
+def test_a_first_allocation_that_is_larger_than_the_gpu_is_the_programs(line: str) -> None:
+    found = diagnosed(TRACEBACK + line)
+    assert (found.reason, found.retry, found.sub_reason) == (Reason.GPU_MEMORY, Retry.NO, ""), found.rule
+
+
+@pytest.mark.parametrize("free", ["1.50 GiB", "11.00 MiB", "512.00 KiB", "0 bytes"])
+def test_a_gpu_that_is_full_before_the_first_allocation_is_the_nodes(free: str) -> None:
+    assert diagnosed(TOO_LARGE_BEFORE.format("79.15", free)).retry is Retry.OTHER_NODE
 
 
 @pytest.mark.parametrize(
