@@ -34,7 +34,28 @@ SERVICES = [
     "psycopg2.OperationalError: server closed the connection unexpectedly",
     "grpc._channel._InactiveRpcError: RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
     '\tdetails = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.3.1.1:8001: Connection refused"',
+    "grpc._channel._InactiveRpcError: RPC that terminated with:\n\tstatus = StatusCode.DEADLINE_EXCEEDED",
+    "tritonclient.utils.InferenceServerException: [StatusCode.UNAVAILABLE] failed to connect to all addresses",
+    "tritonclient.utils.InferenceServerException: [StatusCode.DEADLINE_EXCEEDED] Deadline Exceeded",
     "pymongo.errors.AutoReconnect: db.team:27017: connection closed",
+    "pymongo.errors.NetworkTimeout: db.team:27017: timed out",
+    "pymysql.err.OperationalError: (2003, \"Can't connect to MySQL server on 'db' ([Errno 111] Connection refused)\")",
+    *(
+        f'psycopg2.OperationalError: connection to server at "db", port 5432 failed: {why}'
+        for why in ("Connection refused", "timeout expired", "Connection timed out", "No route to host")
+    ),
+    'psycopg2.OperationalError: could not translate host name "db" to address: Try again',
+    "redis.exceptions.TimeoutError: Timeout reading from cache.team:6379",
+]
+ANSWERED = [
+    *(
+        f"grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that ended with:\n\tstatus = StatusCode.{code}"
+        for code in ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED")
+    ),
+    'psycopg2.OperationalError: connection to server at "db", port 5 failed: FATAL:  database "trian" does not exist',
+    "pymysql.err.OperationalError: (1049, \"Unknown database 'x'\") while connecting",
+    "redis.exceptions.ResponseError: unknown command 'connectx'",
+    "pymongo.errors.OperationFailure: Authentication failed. connect",
 ]
 
 
@@ -67,7 +88,20 @@ def test_a_service_of_the_user_is_no_peer(line: str) -> None:
     assert (found.reason, found.retry) == (Reason.INPUTS, Retry.YES), found.rule
 
 
+@pytest.mark.parametrize("line", ANSWERED)
+def test_a_service_that_answers_that_it_may_not_be_is_no_outage(line: str) -> None:
+    found = diagnosed(f"{TRACEBACK}{line}\n")
+    assert found.retry in (Retry.NO, Retry.ONCE), found.rule
+
+
+def test_a_version_that_the_index_does_not_have_is_missing_also_after_a_retried_read() -> None:
+    versions = NO_PACKAGE.replace("from versions: none", "from versions: 2.0.0, 2.1.0")
+    assert (diagnosed(RETRYING + versions).reason, diagnosed(RETRYING + versions).retry) == (Reason.IMPORT, Retry.NO)
+
+
 def test_a_peer_that_is_lost_stays_one() -> None:
+    ray = "ray.exceptions.RpcError: StatusCode.UNAVAILABLE lost connection to raylet"
+    assert diagnosed(f"{TRACEBACK}{ray}\n").reason is Reason.MPI_RUNTIME
     assert diagnosed("ORTE has lost communication with a remote daemon.\n").reason is Reason.MPI_RUNTIME
     line = "E0412 02:02:02.000000 77 coordination_service_agent.cc:725] UNAVAILABLE: failed to connect to all addresses"
     assert diagnosed(f"{line}\n", 134).reason is Reason.MPI_RUNTIME
