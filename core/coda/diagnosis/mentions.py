@@ -32,8 +32,8 @@ _HARMLESS: Final = re.compile(
     r"\b(?:no|without) (?:[\w-]{1,20} ){0,3}(?:errors?|failures?|xids?)\b"
     r"|\b(?:0|zero) (?:[\w-]{1,20} ){0,3}(?:errors|failures)\b"
     r"|(?:[\w-]{1,20} ){1,4}watcher\b"
-    r"|\b(?:if|(?<!ed )(?<!ing )(?<!down )(?:when|on|upon)) (?:\w{1,12} ){0,3}"
-    r"(?:sigterm|nodelost|preempt|evict|spot|terminat)[^:]*",
+    r"|\b(?:if|(?<!ed )(?<!ing )(?<!down )(?:when|on|upon)) (?:\w{1,12} ){0,3}'?"
+    r"(?:sigterm|nodelost|preempt|evict|spot|terminat|nccl)[^:]*",
     re.IGNORECASE,
 )
 """A part of a clause that says what did not happen, or what is done if it does."""

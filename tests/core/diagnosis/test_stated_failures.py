@@ -47,6 +47,9 @@ STATED = [
     "collective timed out (timeout=1800): NCCL communicator was aborted",
     "Lost connection to peer 3: keepalive deadline of 60 s passed",
     "Rank 3 died on NCCL allreduce: ncclRemoteError",
+    "Hang on NCCL broadcast: peer 3 is gone, link is down",
+    "training stopped on NCCL error",
+    "aborted NCCL communicator after failure on rank 3 nccl allreduce",
     "Spot termination watcher: instance-action terminate received",
     # conditions that were met
     "Received SIGTERM on spot termination; exiting with error",
@@ -101,9 +104,12 @@ MENTIONED = [
     "will restart on NodeLost, and the NCCL communicator is built anew",
     "save if EvictionByEvictionAPI",
     "save if spot interruption",
+    "on NCCL error: abort",
+    "if you see 'NCCL error', set NCCL_DEBUG=INFO",
     "save if there is a termination notice",
     "fault tolerance: heartbeat timeout 120 s",
     "fault tolerance: heartbeat timeout=120",
+    "a1b2c3d fix: handle CUDA_ERROR_LAUNCH_FAILED on A100",
 ]
 
 

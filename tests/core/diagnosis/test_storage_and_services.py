@@ -32,12 +32,15 @@ STORAGE = [
 SERVICES = [
     "sqlalchemy.exc.OperationalError: (pymysql.err.OperationalError) (2013, 'Lost connection to MySQL server')",
     "psycopg2.OperationalError: server closed the connection unexpectedly",
+    "pymysql.err.OperationalError: (2006, 'MySQL server has gone away')",
     "grpc._channel._InactiveRpcError: RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
     '\tdetails = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.3.1.1:8001: Connection refused"',
     "grpc._channel._InactiveRpcError: RPC that terminated with:\n\tstatus = StatusCode.DEADLINE_EXCEEDED",
     "tritonclient.utils.InferenceServerException: [StatusCode.UNAVAILABLE] failed to connect to all addresses",
     "tritonclient.utils.InferenceServerException: [StatusCode.DEADLINE_EXCEEDED] Deadline Exceeded",
     "pymongo.errors.AutoReconnect: db.team:27017: connection closed",
+    "pymongo.errors.ServerSelectionTimeoutError: No servers found yet",
+    "kafka.errors.NoBrokersAvailable: NoBrokersAvailable",
     "pymongo.errors.NetworkTimeout: db.team:27017: timed out",
     "pymysql.err.OperationalError: (2003, \"Can't connect to MySQL server on 'db' ([Errno 111] Connection refused)\")",
     *(
@@ -86,6 +89,7 @@ def test_a_package_index_that_is_not_reached_ends_no_job_at_once() -> None:
 def test_a_service_of_the_user_is_no_peer(line: str) -> None:
     found = diagnosed(f"{TRACEBACK}{line}\n")
     assert (found.reason, found.retry) == (Reason.INPUTS, Retry.YES), found.rule
+    assert found.sub_reason == "a service did not answer"
 
 
 @pytest.mark.parametrize("line", ANSWERED)
