@@ -40,6 +40,11 @@ _NO: Final = ("", "0", "false")
 _OFFERED: Final = "nvidia.com/"  # slices of GPUs are offered instead of whole ones
 
 
+class _Offered(NamedTuple):
+    node: Node  # as its object says
+    made_s: float  # since when it exists
+
+
 class _Short(NamedTuple):
     had: Resources
     until_s: float
@@ -54,7 +59,7 @@ class ShortNodes:
     def __init__(self, clock: Callable[[], float], now_s: Callable[[], float]) -> None:
         self._clock = clock
         self._now_s = now_s
-        self._offered_by_name: dict[str, Node] = {}  # as the objects say
+        self._offered_by_name: dict[str, _Offered] = {}
         self._short_by_name: dict[str, _Short] = {}
         self._joins_until_s: dict[str, float] = {}  # of new nodes without the GPUs that their labels promise
         self.missing_by_name: dict[str, Resources] = {}  # what is held back of each short node
@@ -64,24 +69,27 @@ class ShortNodes:
         else than before.
 
         How long it may be short counts from the first fall, however often it falls and rises before it is whole."""
-        node = node_from_json(item) if item is not None else None  # first: if it cannot be read, nothing changes
+        now = _offered(item) if item is not None else None  # first: if it cannot be read, nothing changes
         before, short = self._offered_by_name.pop(name, None), self._short_by_name.pop(name, None)
         lacked = self.missing_by_name.pop(name, NOTHING)
         self._joins_until_s.pop(name, None)
-        if node is None:
+        if now is None:
             return None, lacked is not NOTHING
-        self._offered_by_name[name] = node
+        self._offered_by_name[name] = now
         if short is None:
-            had = _capacity(item or {}) if before is None else before.allocatable
+            had = _capacity(item or {}) if before is None else before.node.allocatable
             short = _Short(had, self._clock() + SHORT_S)
-        missing = _missing(short.had, node.allocatable)
+        offered = now.node.allocatable
+        missing = _missing(short.had, offered)
         if missing is NOTHING or self._clock() >= short.until_s:
-            return self._joining(node, item or {}), lacked is not NOTHING
+            return self._joining(now), lacked is not NOTHING
         self._short_by_name[name], self.missing_by_name[name] = short, missing
-        return replace(node, allocatable=node.allocatable + missing), missing != lacked
+        return replace(now.node, allocatable=offered + missing), missing != lacked
 
     def pop_over(self) -> list[Node]:
-        """Return the nodes that have been short, or new, for too long, as they are; they count so from now on."""
+        """Return the nodes that have been short, or new, for too long, as they are; they count so from now on.
+
+        One that was short and is still new takes no jobs for the rest of that time, like any new one without GPUs."""
         now_s = self._clock()
         short = [name for name, short in self._short_by_name.items() if now_s >= short.until_s]
         for name in short:
@@ -89,7 +97,8 @@ class ShortNodes:
         new = [name for name, until_s in self._joins_until_s.items() if now_s >= until_s]
         for name in new:
             del self._joins_until_s[name]
-        return [self._offered_by_name[name] for name in (*short, *new)]
+        rest = [self._joining(self._offered_by_name[name]) for name in short]
+        return [*rest, *(self._offered_by_name[name].node for name in new)]
 
     def next_over_in_s(self) -> float | None:
         """How long until `pop_over` returns one; None if no node is short or joins."""
@@ -97,19 +106,24 @@ class ShortNodes:
         until_s = min((*short_s, *self._joins_until_s.values()), default=None)
         return None if until_s is None else max(0.0, until_s - self._clock())
 
-    def _joining(self, node: Node, item: Json) -> Node:
+    def _joining(self, offered: _Offered) -> Node:
         """The node; if it is new and its labels promise GPUs that it does not offer, as one that takes no jobs yet.
 
         CPU jobs would own its cores for as long as they run, also those beside the GPUs that come."""
+        node = offered.node
         if node.allocatable.gpus or all(node.labels.get(label, "") in _NO for label in _PROMISES):
             return node
         if any(name.startswith(_OFFERED) for name in node.allocatable.other):
             return node
-        left_s = seconds_from_time(item["metadata"].get("creationTimestamp")) + JOINS_S - self._now_s()
+        left_s = offered.made_s + JOINS_S - self._now_s()
         if left_s <= 0:
             return node
         self._joins_until_s[node.name] = self._clock() + min(JOINS_S, left_s)
         return replace(node, schedulable=False, joins=True)
+
+
+def _offered(item: Json) -> _Offered:
+    return _Offered(node_from_json(item), seconds_from_time(item["metadata"].get("creationTimestamp")))
 
 
 def _capacity(item: Json) -> Resources:

@@ -9,7 +9,7 @@ from coda.model import WaitCode
 from coda.policy import ArraysConfig, PolicyConfig
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.quantities import time_from_seconds
-from coda_kube.state.short_nodes import JOINS_S
+from coda_kube.state.short_nodes import JOINS_S, SHORT_S
 from tests.extender.objects import job_json, node_json
 
 CODA = PolicyConfig(policy="coda", arrays=ArraysConfig(reserve_cores_per_gpu=4.0))
@@ -77,6 +77,32 @@ def test_a_node_that_never_offers_gpus_is_used_once_it_is_no_longer_new() -> Non
     assert seen.state.short_nodes.next_over_in_s() is None
     seen.offer(0)
     assert len(seen.decide().decision.starts) == 6
+
+
+def test_a_new_node_whose_gpus_stay_away_takes_no_jobs_again_until_it_is_no_longer_new() -> None:
+    """Its plugin offered GPUs, and went: a toolkit starts containerd again, or MIG is set up."""
+    seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=60.0)
+    seen.offer(8)
+    seen.now_s += 5.0
+    seen.offer(0)
+    seen.now_s += SHORT_S + 1.0
+    assert not seen.decide().decision.starts
+    assert seen.state.short_nodes.next_over_in_s() == JOINS_S - 60.0 - 5.0 - SHORT_S - 1.0
+    seen.now_s += 120.0
+    seen.offer(8)
+    assert sorted(start.borrows for start in seen.decide().decision.starts) == [False, False, *[True] * 4]
+
+
+@pytest.mark.parametrize("offers_again", [False, True])
+def test_a_node_whose_gpus_went_before_it_was_no_longer_new_is_used_afterwards(offers_again: bool) -> None:
+    seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=JOINS_S - 60.0)
+    seen.offer(8)
+    seen.offer(0)
+    seen.now_s += SHORT_S
+    assert len(seen.decide().decision.starts) == 6
+    if offers_again:
+        seen.offer(0)
+    assert seen.state.short_nodes.next_over_in_s() is None
 
 
 @pytest.mark.parametrize(
