@@ -37,7 +37,8 @@ _PROMISES: Final = (
 """Labels of nodes with GPUs, also before these are offered. Source: the documentation of these programs. Cluster
 Autoscaler takes a node for unready, too, that has its provider's label and offers no GPU (`gpu_processor.go`)."""
 _NO: Final = ("", "0", "false")
-_OFFERED: Final = "nvidia.com/"  # slices of GPUs are offered instead of whole ones
+_MAKERS: Final = ("nvidia.com/", "amd.com/")  # they also offer slices, under other names, instead of whole GPUs
+_WHOLE: Final = "/gpu"  # every other maker's, by custom: these labels promise GPUs of any
 
 
 class _Offered(NamedTuple):
@@ -113,7 +114,7 @@ class ShortNodes:
         node = offered.node
         if node.allocatable.gpus or all(node.labels.get(label, "") in _NO for label in _PROMISES):
             return node
-        if any(name.startswith(_OFFERED) for name in node.allocatable.other):
+        if any(name.startswith(_MAKERS) or name.endswith(_WHOLE) for name in node.allocatable.other):
             return node
         left_s = offered.made_s + JOINS_S - self._now_s()
         if left_s <= 0:

@@ -67,6 +67,12 @@ def test_cpu_jobs_of_a_new_gpu_node_borrow_as_if_its_gpus_had_come_with_it(label
     assert sorted(start.borrows for start in seen.decide().decision.starts) == [False, False, *[True] * 4]
 
 
+def test_a_node_whose_plugin_of_another_maker_does_not_run_yet_offers_none() -> None:
+    seen = Seen({"karpenter.k8s.aws/instance-gpu-count": "4"})
+    seen.offer(0, **{"amd.com/gpu": "0", "coda.scheduler/gpu": "0", "vpc.amazonaws.com/efa": "1"})
+    assert not seen.decide().decision.starts
+
+
 def test_a_node_that_never_offers_gpus_is_used_once_it_is_no_longer_new() -> None:
     seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=60.0)
     assert seen.state.short_nodes.next_over_in_s() == JOINS_S - 60.0
@@ -113,6 +119,8 @@ def test_a_node_whose_gpus_went_before_it_was_no_longer_new_is_used_afterwards(o
         pytest.param({"karpenter.k8s.aws/instance-gpu-count": "0"}, 0.0, {}, id="it counts none"),
         pytest.param({"nvidia.com/gpu.present": "true"}, JOINS_S, {}, id="not new"),
         pytest.param({"nvidia.com/gpu.present": "true"}, 0.0, {"nvidia.com/mig-1g.10gb": "7"}, id="slices of MIG"),
+        pytest.param({"karpenter.k8s.aws/instance-gpu-count": "4"}, 0.0, {"amd.com/gpu": "4"}, id="GPUs of AMD"),
+        pytest.param({"kubernetes.azure.com/accelerator": "amd"}, 0.0, {"amd.com/cpx_nps4": "8"}, id="parts of them"),
     ],
 )
 def test_every_other_node_is_used_at_once(labels: dict[str, str], age_s: float, other: dict[str, str]) -> None:
