@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -247,31 +248,48 @@ class AskedAgain:
     """When each job whose ranks fit no present node is asked again what they request; no other job is.
 
     A request is what was admitted by the nodes, webhooks and LimitRanges of then: such a job would wait for ever for
-    what has changed since. A new process counts from its start."""
+    what has changed since. A new process counts from its start. Whoever waits longest comes first, and who leaves the
+    line gives its turn to those behind: each is asked every `AGAIN_S`, or `SPACING_S` times the jobs if that is more.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._due_s_by_uid: dict[str, float] = {}
-        self._last_due_s = 0.0
+        self._due_s_by_key: dict[str, float] = {}
+        self._line: list[tuple[float, str]] = []  # the same, sorted
+        self._next_s = 0.0  # before it nobody is asked
 
-    def due_s(self, job: JobRecord) -> float | None:
-        """Return when the job is to be asked; None: not at all."""
-        if not _fits_no_node(job):
-            self._due_s_by_uid.pop(job.uid, None)
-            return None
-        return self._due_s_by_uid.get(job.uid) or self._next_turn(job)
+    def look_s(self, job: JobRecord) -> float | None:
+        """Return when to look whether it is the job's turn; None: it has none. Others may leave before that."""
+        turn_s = self._turn_s(job)
+        return None if turn_s is None else min(turn_s, self._clock() + AGAIN_S)
 
     def take_turn(self, job: JobRecord) -> bool:
-        """Return True if the job is to be asked now, and give it its next turn."""
-        due_s = self.due_s(job)
-        if due_s is None or self._clock() < due_s:
+        """Return True if the job is to be asked now, and send it to the end of the line.."""
+        turn_s, now_s = self._turn_s(job), self._clock()
+        if turn_s is None or now_s < turn_s:
             return False
-        self._next_turn(job)
+        self._next_s = now_s + SPACING_S
+        self.forget(job.key)
+        self._join(job.key)
         return True
 
-    def _next_turn(self, job: JobRecord) -> float:
-        due_s = self._last_due_s = max(self._clock() + AGAIN_S, self._last_due_s + SPACING_S)
-        self._due_s_by_uid[job.uid] = due_s
+    def forget(self, key: str) -> None:
+        """The job is gone, or is not accepted as it is now."""
+        due_s = self._due_s_by_key.pop(key, None)
+        if due_s is not None:
+            del self._line[bisect_left(self._line, (due_s, key))]
+
+    def _turn_s(self, job: JobRecord) -> float | None:
+        if not _fits_no_node(job):
+            self.forget(job.key)
+            return None
+        due_s = self._due_s_by_key.get(job.key) or self._join(job.key)
+        ahead = bisect_left(self._line, (due_s, job.key))
+        return max(due_s, max(self._next_s, self._line[0][0]) + ahead * SPACING_S)
+
+    def _join(self, key: str) -> float:
+        due_s = self._due_s_by_key[key] = self._clock() + AGAIN_S
+        insort(self._line, (due_s, key))
         return due_s
 
 

@@ -117,6 +117,7 @@ class Reconciler:
         for _ in range(TRIES_AT_ONCE):
             job = self._cluster.job(key)
             if job is None:
+                self._asked_again.forget(key)
                 return None
             self._requests.require_lease()
             try:
@@ -131,6 +132,7 @@ class Reconciler:
     async def _take_step(self, job: JobRecord) -> float | None:
         """Read, decide, write; return when to look again."""
         if job.is_deleted and not job.is_held:
+            self._asked_again.forget(job.key)
             return None  # another removed our finalizer: the garbage collector does what is left
         if job.progress.phase is not None and job.progress.phase not in FINISHED:  # a new job: while it is admitted
             job = await self._writer.add_finalizer(job)
@@ -237,6 +239,7 @@ class Reconciler:
         """Say why the job is not accepted yet; return when to ask again, None: in its turn.
 
         What was accepted before stays as it is."""
+        self._asked_again.forget(job.key)
         refusals = self._refusals_by_uid.get(job.uid, 0)
         self._refusals_by_uid[job.uid] = refusals + 1
         progress = not_admitted(job.progress, answer.reason, answer.message, self._clock())
@@ -271,7 +274,7 @@ class Reconciler:
         if step.remove:
             await self._writer.delete_job(job)
         not_cleared_s = await self._endings.delete_left(job) if step.clear else None
-        not_booked_s, asked_s = self._cluster.times.due_s(job.uid), self._asked_again.due_s(job)
+        not_booked_s, asked_s = self._cluster.times.due_s(job.uid), self._asked_again.look_s(job)
         not_done_s = (not_told_s, not_deleted_s, not_let_go_s, not_recorded_s, not_cleared_s, not_booked_s, asked_s)
         return min((at_s for at_s in (step.wake_s, *not_done_s) if at_s is not None), default=None)
 
