@@ -210,9 +210,11 @@ def _goes_back(now: Resize, answer: WishAnswer) -> bool:
 
 
 def _target(size: RankSize, had_m: int | None) -> int:
-    """What all ranks had before; what the rank has now if it is refused, or if they do not go back to it (None)."""
-    is_refused = size.says in (Progressing.DEFERRED, Progressing.INFEASIBLE)
-    return size.allocated_m if had_m is None or is_refused or size.obstacle is not None else had_m
+    """What all ranks had before; what the rank has now if it is refused for good, or if they do not go back (None).
+
+    A deferred rank may still get it: were it withdrawn, nothing would be pending, and it would be asked for again."""
+    is_refused = size.says is Progressing.INFEASIBLE or size.obstacle is not None
+    return size.allocated_m if had_m is None or is_refused else had_m
 
 
 def _is_settled(size: RankSize, cores_m: int) -> bool:

@@ -164,9 +164,35 @@ def test_after_a_shrink_that_one_node_refuses_the_others_get_back_what_they_had(
 def test_a_rank_that_does_not_get_back_what_it_had_keeps_what_it_has_in_the_end() -> None:
     full = saying(size(4, wanted=6, rank=1), Progressing.DEFERRED)
     before = told(ResizeState.REVERTING, since_s=NOW_S, wanted=4)
-    assert cores_of(step(size(6), full, answer=SHRINK, before=before).patches) == {"gang-1-1": 4}
-    over = step(size(6), size(4, rank=1), answer=SHRINK, before=before, now_s=NOW_S + GIVING_BACK_S).resize
+    late_s = NOW_S + GIVING_BACK_S
+    assert cores_of(step(size(6), full, answer=SHRINK, before=before, now_s=late_s).patches) == {"gang-1-1": 4}
+    over = step(size(6), size(4, rank=1), answer=SHRINK, before=before, now_s=late_s).resize
     assert (over.state, over.cores) == (ResizeState.REFUSED, 4)
+
+
+def test_growth_back_that_a_kubelet_defers_is_patched_once_and_withdrawn_in_the_end() -> None:
+    """Somebody outside Coda took the cores that the shrink had freed."""
+    before, rank, moves = told(ResizeState.REVERTING, since_s=NOW_S, wanted=4), size(4, rank=1), list[tuple[int, int]]()
+    for look_s in range(0, 120, 2):
+        found = next_resize(SHRINK, before, 1, [size(6), rank], NOW_S + look_s)
+        if found is None:
+            break
+        before = found.resize
+        for _, cores_m in found.patches:
+            moves.append((look_s, cores_m // 1000))
+            rank = size(4, wanted=cores_m // 1000, rank=1)
+            rank = saying(rank, Progressing.DEFERRED) if cores_m > rank.allocated_m else rank
+    assert moves == [(0, 6), (GIVING_BACK_S, 4)]
+    assert (before.state, before.cores) == (ResizeState.REFUSED, 4)
+
+
+def test_growth_back_that_a_kubelet_defers_comes_once_there_is_room() -> None:
+    before = told(ResizeState.REVERTING, since_s=NOW_S, wanted=4)
+    waits = saying(size(4, wanted=6, rank=1), Progressing.DEFERRED)
+    found = step(size(6), waits, answer=SHRINK, before=before, now_s=NOW_S + GIVING_BACK_S - 1.0)
+    assert (found.patches, found.wake_s) == ((), NOW_S + GIVING_BACK_S)
+    over = step(size(6), size(6, rank=1), answer=SHRINK, before=before).resize
+    assert (over.state, over.cores) == (ResizeState.REFUSED, 6)
 
 
 def test_ranks_that_gave_cores_back_to_a_cpu_job_do_not_take_them_again() -> None:
