@@ -32,13 +32,13 @@ _NO_NODE_HELPS: Final = frozenset(
         WaitCode.EDITED,
         WaitCode.UNREADABLE,
         WaitCode.STATUS_UNWRITABLE,
-        WaitCode.STATUS_WRITE_SLOW,
-        WaitCode.CHANGED_MEANWHILE,
         WaitCode.ROLLING_BACK,
         WaitCode.BACKING_OFF,
     }
 )
-"""What keeps a job waiting however many nodes there are. One that cannot be judged is not counted at all."""
+"""What keeps a job waiting however many nodes there are. One that cannot be judged is not counted at all.
+
+Slow writes and changes meanwhile are not of them: a slow API server must not look like no demand, or nodes would go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

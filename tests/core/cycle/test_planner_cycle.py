@@ -61,10 +61,6 @@ def test_an_autoscaler_is_not_told_of_jobs_that_no_node_would_help() -> None:
     ("waiting", "code"),
     [
         pytest.param(replace(job("a", gpus=8), unwritable=WriteTrouble.REFUSED), "StatusUnwritable", id="unwritable"),
-        pytest.param(replace(job("a", gpus=8), unwritable=WriteTrouble.SLOW), "StatusWriteSlow", id="slow to write"),
-        pytest.param(
-            replace(job("a", gpus=8), unwritable=WriteTrouble.OVERTAKEN), "ChangedMeanwhile", id="changed meanwhile"
-        ),
         pytest.param(job("a", gpus=8, not_before_s=NOW_S + 3600.0), "BackingOff", id="backs off"),
     ],
 )
@@ -72,6 +68,15 @@ def test_an_autoscaler_is_not_told_of_jobs_that_wait_for_something_else(waiting:
     result = cycle(world([node(f"n{number}") for number in range(4)], [waiting]))
     assert [refusal.code.value for refusal in result.decision.refusals] == [code]
     assert result.gpus_wanted == 0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(WriteTrouble.SLOW, "StatusWriteSlow"), (WriteTrouble.OVERTAKEN, "ChangedMeanwhile")]
+)
+def test_a_slow_api_server_does_not_look_like_no_demand(trouble: WriteTrouble, code: str) -> None:
+    result = cycle(world([node("n1")], [replace(job("a", gpus=8, replicas=2), unwritable=trouble)]))
+    assert [refusal.code.value for refusal in result.decision.refusals] == [code]
+    assert (result.gpus_wanted, result.gpus_unmatched) == (16, 0)
 
 
 def test_an_autoscaler_is_told_apart_of_jobs_for_which_no_present_node_would_do() -> None:
