@@ -1,4 +1,4 @@
-"""Words of a status that this version may not know: a newer one wrote them, before a roll-back.
+"""Words of a status or spec that this version may not know: a newer one, or its definition, allowed them.
 
 Each has a reading with which the job goes on. A word that nobody can read would keep a job from ever ending.
 """

@@ -1,4 +1,4 @@
-"""A word of a newer version in a status, after a roll-back: the job goes on, and can be deleted."""
+"""A word of a newer version in a status or a spec, after a roll-back: the job goes on, and can be deleted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from coda.allocator import Category
+from coda.model.job import SharingWish
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.pods.stops import stop_from_json
 from coda_kube.objects.read import job_from_json
+from coda_kube.objects.tuning_status import usual_cores
 from coda_operator.view.job_record import record_from_json
 from coda_operator.view.time_ledger import TimeLedger
 from tests.operator_tests.fake_cluster import FakeCluster
@@ -60,16 +63,25 @@ STATUS: Json = {
 }
 """A status with every field that is one of a list of words."""
 
+WORDS: Json = {
+    "category": "CV",
+    "serviceClass": "Guaranteed",
+    "successPolicy": "AllRanks",
+    "onNodeLoss": "Restart",
+    "dnsNames": "RankZero",
+    "stopWhen": {"noImprovementEpochs": 3, "action": "Stop"},
+}
+"""Every field of a spec that is one of a list of words."""
 
 HELD = ("lastStop", "placement", "resize", "trial")
 """The parts of the status that the life cycle reads."""
 
 
 @cache
-def enums() -> tuple[tuple[str, ...], ...]:
-    """The places of all lists of words in the status of the definition."""
+def enums(part: str) -> tuple[tuple[str, ...], ...]:
+    """The places of all lists of words in the `spec` or `status` of the definition, Kubernetes' template left out."""
     found = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return tuple(sorted(_enums(found["properties"]["status"], ())))
+    return tuple(sorted(place for place in _enums(found["properties"][part], ()) if place[0] != "template"))
 
 
 def _enums(schema: Json, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -83,12 +95,15 @@ def _enums(schema: Json, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def with_word(place: tuple[str, ...]) -> Json:
     status = copy.deepcopy(STATUS)
-    holder: Any = status
+    put_word(status, place)
+    return status
+
+
+def put_word(holder: Any, place: tuple[str, ...]) -> None:
     for name in place[:-1]:
         holder = holder[0] if isinstance(holder, list) else holder[name]
-    assert place[-1] in holder, f"STATUS above has no {'.'.join(place)}"
+    assert place[-1] in holder, f"the object above has no {'.'.join(place)}"
     holder[place[-1]] = NEWER
-    return status
 
 
 def job_with(status: Json, **metadata: Any) -> Json:
@@ -96,11 +111,12 @@ def job_with(status: Json, **metadata: Any) -> Json:
         "{replicas: 1, gpusPerReplica: 1, cpusPerReplica: auto, retries: 0, successPolicy: AllRanks, suspend: false, "
         "startDeadlineSeconds: 60, onNodeLoss: Restart, template: {spec: {containers: [{name: m}]}}}"
     )
+    spec |= copy.deepcopy(WORDS)
     named = {"name": "j", "namespace": "a", "uid": "u", "generation": 1, "resourceVersion": "1", **metadata}
     return {"metadata": named, "spec": spec, "status": status}
 
 
-@pytest.mark.parametrize("place", enums(), ids=".".join)
+@pytest.mark.parametrize("place", enums("status"), ids=".".join)
 @pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
 def test_every_list_of_words_may_have_one_more(place: tuple[str, ...], deleted: bool) -> None:
     """Only a phase cannot be guessed: such a job is left as it is, until it is deleted."""
@@ -122,7 +138,7 @@ def test_an_order_with_an_unknown_cause_is_obeyed() -> None:
     assert order.by == "a/b"
 
 
-@pytest.mark.parametrize("place", [("phase",), *(place for place in enums() if place[0] in HELD)], ids=".".join)
+@pytest.mark.parametrize("place", [("phase",), *(place for place in enums("status") if place[0] in HELD)], ids=".".join)
 async def test_a_job_with_a_word_of_a_newer_version_is_deleted(place: tuple[str, ...]) -> None:
     def change(job: Json) -> None:
         status = with_word(place)
@@ -144,3 +160,31 @@ async def test_a_job_with_a_word_of_a_newer_version_is_deleted(place: tuple[str,
             await asyncio.sleep(600)
             assert not api.exists(job)
             assert not api.pods()
+
+
+@pytest.mark.parametrize("place", enums("spec"), ids=".".join)
+def test_every_list_of_words_of_a_spec_may_have_one_more(place: tuple[str, ...]) -> None:
+    """Operator, planner and agent read the job as if the field were not set."""
+    job = job_with(STATUS)
+    put_word(job["spec"], place)
+    record = record_from_json("a/j", job)
+    assert record.category is (None if place == ("category",) else Category.CV)
+    planned = job_from_json(job, {})
+    assert planned is not None
+    assert planned.sharing is SharingWish.GUARANTEED
+    known = {} if record.category is None else {"category": record.category.value}
+    assert usual_cores(job["spec"], 8) == usual_cores({"gpusPerReplica": 1, **known}, 8)
+
+
+@pytest.mark.parametrize("place", enums("spec"), ids=".".join)
+async def test_a_job_that_asks_for_what_only_a_newer_version_knows_runs_and_is_deleted(place: tuple[str, ...]) -> None:
+    spec = copy.deepcopy(WORDS)
+    put_word(spec, place)
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=lambda attempt, rank: None), operator(api):
+        job = api.submit("j", **spec)
+        await reaches(api, job, "Running")
+        api.end(job)
+        await asyncio.sleep(600)
+        assert not api.exists(job)
+        assert not api.pods()

@@ -261,7 +261,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         lost_s=lost_s_from_json(status),
         run_limit_s=None if (limit_s := spec.get("activeDeadlineSeconds")) is None else float(limit_s),
         run_from_s=seconds_from_time(status.get("startTime" if runs_trial(status) else "launchTime")),
-        sharing=SharingWish(spec.get("serviceClass") or SharingWish.GUARANTEED.value),
+        sharing=word_or(SharingWish.GUARANTEED, spec.get("serviceClass")),
         keeps_to_itself=keeps_to_itself(spec),
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )

@@ -35,6 +35,7 @@ from coda_kube.words import word_or
 Item = Mapping[str, Any]
 
 _GRANTED, _REFUSED = "Granted", "Refused"
+_CATEGORIES = {category.value: category for category in Category}
 _SEARCH_HOLDS = ("floor", "tight")  # beside `search`, whose reader in older versions knows no other names
 _SEARCHING = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING))
 _TUNED_NOW = frozenset(phase.value for phase in (TuningPhase.MEASURING, TuningPhase.WISHING, TuningPhase.TUNED))
@@ -185,9 +186,8 @@ def resize_from_json(status: Item) -> Resize | None:
 
 
 def category_from_json(spec: Item) -> Category | None:
-    """Return what kind of model it trains; None if the user did not say."""
-    category = spec.get("category")
-    return Category(category) if category else None
+    """Return what kind of model it trains; None if the user did not say, or with a word of a newer version."""
+    return _CATEGORIES.get(spec.get("category") or "")
 
 
 def hints_from_json(spec: Item) -> Hints:
