@@ -146,6 +146,8 @@ def start(pod: Json) -> None:
 
 def finish(pod: Json, code: int) -> None:
     ended = {"exitCode": code, "finishedAt": time_from_seconds(clock()), "reason": "Error" if code else "Completed"}
+    for known in pod["status"].get("containerStatuses", ()):
+        ended |= known["state"].get("running", {})  # since when it ran
     main = {"name": "main", "state": {"terminated": ended}}
     pod["status"] |= {"phase": "Failed" if code else "Succeeded", "containerStatuses": [main]}
 

@@ -82,6 +82,7 @@ class RankPod:
     started_s: float | None = None  # since when it was seen to run, by our own clock; 0: longer than we look
     ended_s: float | None = None  # the same of its main container's end
     over_s: float = 0.0  # when that end was, where it was seen long after; 0: it was seen, or the pod does not say
+    begun_s: float = 0.0  # when it had started, where `over_s` says the end
     exit_code: int | None = None  # of the main container, after it ended
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
@@ -267,7 +268,7 @@ class Step:
     resize: tuple[tuple[RankSize, int], ...] = ()  # ranks to give other cores (in millicores)
     announce: tuple[RankPod, ...] = ()  # ranks to tell that they are to save and end
     delete: tuple[RankPod, ...] = ()
-    ended_s: float = 0.0  # the attempt that ends with `progress` ended long before; 0: now
+    at_s: float = 0.0  # when the attempt had begun to run, or ended, if `progress` says that long after; 0: now
     record: bool = False  # store the record of its end: until then the job is kept
     let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`
     disconnect: bool = False  # delete its Service: none of its ranks may still run

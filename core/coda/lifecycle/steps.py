@@ -55,6 +55,7 @@ from coda.lifecycle.transitions import (
     accept_again,
     all_bound,
     all_created,
+    all_started,
     end_trial,
     enqueue,
     finish,
@@ -202,14 +203,7 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if any(pod.state is PodState.WAITING for pod in pods):
         told = with_node_trouble(with_trouble(all_bound(now), pods, now_s), now, now_s, config)
         return Step(progress=told, delete=strays(now))
-    running = replace(
-        now.progress,
-        phase=Phase.RUNNING,
-        start_s=now.progress.start_s or now_s,
-        reason="Running",
-        message=_all_started(now),
-    )
-    return Step(progress=running, delete=strays(now))
+    return all_started(now, now_s, _all_started(now))
 
 
 def _before_it_runs(now: Situation, now_s: float, config: LifecycleConfig) -> Step | None:

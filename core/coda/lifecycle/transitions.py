@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from coda.lifecycle.failures import nodes_to_avoid
-from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, Situation, Step, deletable
+from coda.lifecycle.kept_pods import strays
+from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, Situation, Step, deletable, of_attempt
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 from coda.progress.stall import stall_after
@@ -104,13 +105,22 @@ def all_bound(now: Situation) -> Progress:
     return replace(now.progress, phase=Phase.STARTING, reason=STARTING, message=message)
 
 
+def all_started(now: Situation, now_s: float, message: str) -> Step:
+    """Go on to phase Running: all ranks have started. If the attempt has ended unseen, the pods say when that was."""
+    ended = [pod.begun_s for pod in of_attempt(now)] if now.ended_s else []
+    begun_s = min(now.ended_s, max(now.progress.launch_s, *ended)) if ended else 0.0
+    start_s = now.progress.start_s or begun_s or now_s
+    running = replace(now.progress, phase=Phase.RUNNING, start_s=start_s, reason="Running", message=message)
+    return Step(progress=running, delete=strays(now), at_s=begun_s)
+
+
 def with_served(step: Step, now: Situation, now_s: float) -> Step:
     """Count how long the attempt ran, if this step ends it, and say when. Whole seconds: so it is written as it is.
 
     From its launch until it ended: pods that take long to go are a wait. A trial counts for itself: it did none of the
     job's work. How far the job came is noted also if the attempt is stopped."""
     if now.progress.phase in UNDER_WAY and step.progress.phase not in UNDER_WAY:
-        step = replace(step, ended_s=now.ended_s)
+        step = replace(step, at_s=now.ended_s)
         if _is_stopped(step.progress, now.progress):
             step = replace(step, progress=with_stall(step.progress, now, now_s, adds=False))
     if not now.progress.launch_s or step.progress.launch_s:

@@ -13,6 +13,7 @@ from coda.correlation.suspect_nodes import WINDOW_S, Cordon, NodeFailure, NodeRu
 from coda.diagnosis import Retry
 from coda.diagnosis.xids import XidKind, kind_of
 from coda.errors import InvalidInput
+from coda.history.time_spent import Doing
 from coda.model import Phase
 from coda_kube.failures.owners import owner_from_json
 from coda_kube.objects.quantities import seconds_from_time
@@ -133,13 +134,21 @@ def node_runs_from_json(job: Item) -> tuple[NodeRun, ...]:
         return ()
     placement = status.get("placement") or {}
     try:
-        began_s, ended_s = (seconds_from_time(status.get(name)) for name in ("launchTime", "completionTime"))
+        began_s, ended_s = seconds_from_time(status.get("launchTime")), _ended_s(status)
     except InvalidInput:
         return ()
     if not began_s or placement.get("attempt") != status.get("attempt"):
         return ()
     nodes = sorted({str(node) for node in placement.get("nodes") or ()})
     return tuple(NodeRun(node=node, began_s=began_s, ended_s=ended_s) for node in nodes)
+
+
+def _ended_s(status: Item) -> float:
+    """When a job ended: its completion was perhaps seen long after, as its account says."""
+    seen_s, account = seconds_from_time(status.get("completionTime")), status.get("delays") or {}
+    if account.get("doing") != Doing.ENDED.value:
+        return seen_s
+    return min(seen_s, max(seconds_from_time(account.get("since")), seconds_from_time(status.get("launchTime"))))
 
 
 def _may_be_the_programs(xid: int | None) -> bool:

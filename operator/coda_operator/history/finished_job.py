@@ -9,7 +9,7 @@ from coda.allocator import SearchResult, Tuning
 from coda.errors import InvalidInput
 from coda.history import Ending, FinishedJob
 from coda.history.record import RECORDED_REASON_CHARACTERS
-from coda.history.time_spent import Split, StatusTimes, TimeSpent, split_of
+from coda.history.time_spent import Doing, Split, StatusTimes, TimeSpent, split_of
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase
 from coda.model.trial_run import TrialOutcome
@@ -30,7 +30,8 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     status = job.json.get("status") or {}
     has_ended = progress.phase in FINISHED
     ended_s = (progress.completion_s if has_ended else 0.0) or now_s
-    ended_s = float(int(ended_s)) if spent is not None else ended_s  # an account has whole seconds
+    if spent is not None:  # it has whole seconds, and knows of an end that was seen long after
+        ended_s = float(spent.since_s if has_ended and spent.doing is Doing.ENDED else int(ended_s))
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
         launched_s=0.0 if progress.is_tried else progress.launch_s,

@@ -57,14 +57,12 @@ class JobWriter:
         finalizers = job.json["metadata"]["finalizers"]
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
-    async def write_progress(
-        self, job: JobRecord, after: Progress, request: Json | None, *, ended_s: float = 0.0
-    ) -> None:
+    async def write_progress(self, job: JobRecord, after: Progress, request: Json | None, *, at_s: float = 0.0) -> None:
         """Write the status if it or the request changed, of a held job only; then count it and post an event.
 
-        `ended_s`: when the attempt ended that ends with this change; 0: now."""
+        `at_s`: when that happened which this change says; 0: now."""
         before, old = job.progress, job.json.get("status") or {}
-        at_s = ended_s or self._clock()
+        at_s = at_s or self._clock()
         spent = self._cluster.times.to_write(job.uid, before, after, old, at_s)
         after = replace(after, spent=spent)
         if after == before and request == job.request:
@@ -78,7 +76,7 @@ class JobWriter:
         self._metrics.count_ends(before, after, status["gpus"], job.uid)
         self._metrics.count_trial(before, after, status["gpus"])
         placed_s = job.placement.committed_s if job.placement is not None else 0.0
-        self._metrics.count_start(before, after, placed_s, self._clock())
+        self._metrics.count_start(before, after, placed_s, at_s)
         if is_news(before, after):
             self._recorder.record(job.json, after)
         self._cluster.put_written(written)

@@ -260,7 +260,7 @@ class Reconciler:
         elif step.create:
             self._writer.tell_what_is_left_out(job, step.create)
             return self._clock()  # the next step, at once, decides on the pods that now exist
-        await self._writer.write_progress(job, step.progress, request, ended_s=step.ended_s)
+        await self._writer.write_progress(job, step.progress, request, at_s=step.at_s)
         namespace = job.json["metadata"]["namespace"]
         not_told_s = await self._announcer.tell(job, step.progress.stop_due_s, step.announce)
         not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)

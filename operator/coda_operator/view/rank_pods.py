@@ -61,6 +61,7 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
     known = before if before is not None and before.uid == metadata["uid"] else None
     has_started, has_ended = state is not PodState.WAITING, state in _ENDED
     is_older, notes = listed and known is None, metadata.get("annotations") or {}
+    begun_s, over_s = _unseen_run(status, _terminated(main), known, now_s)
     return RankPod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -84,7 +85,8 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
             has_started and not (is_older and has_ended), 0.0 if is_older else now_s, known.started_s if known else None
         ),
         ended_s=_first_s(has_ended, now_s, known.ended_s if known else None),
-        over_s=known.over_s if known and known.state in _ENDED else _over_s(status, _terminated(main), now_s),
+        over_s=over_s,
+        begun_s=begun_s,
         exit_code=_terminated(main).get("exitCode"),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
@@ -206,16 +208,21 @@ def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
     return asked_s - from_s > ended_s - started_s + longest_start_s
 
 
-def _over_s(status: Item, ended: Item, now_s: float) -> float:
-    """Return when the rank ended, if the pod tells that it was long ago; else 0.
+def _unseen_run(status: Item, ended: Item, known: RankPod | None, now_s: float) -> tuple[float, float]:
+    """Return when the rank had started and ended, if the pod tells that the end was long ago; else 0 and 0.
 
     The API server says when the pod was bound, its kubelet how long it was there: clocks are not compared."""
+    if known is not None and known.state in _ENDED:
+        return known.begun_s, known.over_s
     conditions = status.get("conditions") or ()
     bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
     bound_s, start_s = seconds_from_time(bound), seconds_from_time(status.get("startTime"))
     lived_s = seconds_from_time(ended.get("finishedAt")) - start_s
     is_told = bound_s and start_s and lived_s >= 0  # so it has ended
-    return bound_s + lived_s if is_told and now_s - bound_s - lived_s > SEEN_LATE_S else 0.0
+    if not is_told or now_s - bound_s - lived_s <= SEEN_LATE_S:
+        return 0.0, 0.0
+    waited_s = seconds_from_time(ended.get("startedAt")) - start_s  # for its image, say
+    return bound_s + min(max(0.0, waited_s), lived_s), bound_s + lived_s
 
 
 def _failed_container(status: Item) -> Item | None:
