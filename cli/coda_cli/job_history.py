@@ -20,6 +20,8 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GROUP, LABEL_JOB, VERSION
 from coda_kube.objects.quantities import seconds_from_time
 
+_PHASES = {phase.value: phase for phase in Phase}
+
 HOPELESS = frozenset(code.value for code in (WaitCode.NEVER_FITS, WaitCode.NO_MATCHING_NODE, WaitCode.UNKNOWN_LEVEL))
 """Pending codes that waiting cannot mend: the job needs another cluster or another spec."""
 
@@ -83,7 +85,9 @@ class History:
 
 
 def history_after(history: History | None, item: Mapping[str, Any], now_s: float) -> History:
-    """Return the history after `item`, the newest object of the job, was seen at `now_s`."""
+    """Return the history after `item`, the newest object of the job, was seen at `now_s`.
+
+    In a phase that is not known, of a newer version, it goes on with what it did."""
     spec, status = item["spec"], item.get("status") or {}
     replicas = int(spec.get("replicas", 1))
     cores = status.get("cores")
@@ -97,7 +101,7 @@ def history_after(history: History | None, item: Mapping[str, Any], now_s: float
         before,
         gpus=replicas * int(spec["gpusPerReplica"]),
         cores=int(cores),
-        phase=Phase(status["phase"]) if status.get("phase") else None,
+        phase=_PHASES.get(word, before.phase) if (word := status.get("phase")) else None,
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         attempt=max(before.attempt, status.get("attempt", 0)),

@@ -28,6 +28,14 @@ def test_a_job_just_created_waits_and_has_no_phase() -> None:
     assert not history.is_over
 
 
+def test_in_a_phase_of_a_newer_version_it_goes_on_with_what_it_did() -> None:
+    newer = {**QUEUED, "phase": "Newer", "placement": PLACEMENT}
+    assert grown({**QUEUED, "phase": "Running"}, newer).phase is Phase.RUNNING
+    assert grown({**QUEUED, "phase": "Running"}, newer).nodes == ("node-0000", "node-0001")
+    assert grown(newer).phase is None
+    assert grown(newer, {**newer, "phase": "Succeeded"}).is_over
+
+
 def test_moments_are_kept_from_the_first_time_they_were_seen_on_both_clocks() -> None:
     running = {**QUEUED, "phase": "Running", "placement": PLACEMENT, "startTime": "2025-01-01T00:00:07Z"}
     over = {**running, "phase": "Succeeded", "completionTime": "2025-01-01T00:00:09Z"}
