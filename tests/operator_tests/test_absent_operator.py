@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from coda.errors import Outage
 from coda_kube.failures.node_failures import node_runs_from_json
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_operator.history import finished_job
 from coda_operator.view.job_record import record_from_json
-from tests.operator_tests.fake_cluster import FakeCluster, clock
+from tests.extender.fake_api import Call
+from tests.operator_tests.fake_cluster import PODS, FakeCluster, clock
 from tests.operator_tests.operators import operator
 from tests.operator_tests.reconcile.test_reconciler import reaches
-from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.rest_of_cluster import finish, pin_of, rest_of_cluster, start
 
 RAN_S, AWAY_S, LIMIT_S = 3600, 3 * 86400, 2 * 86400
 
@@ -83,3 +85,49 @@ async def test_the_record_and_the_nodes_of_an_unseen_success_end_with_it(seen: s
 async def test_what_ran_longer_than_it_may_is_over() -> None:
     status = (await after_an_absence(1, retries=3, activeDeadlineSeconds=RAN_S + 5))["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def is_away(call: Call) -> None:
+    raise Outage("the API server is away")
+
+
+async def run_for_three_hours(*, away_s: float, fast_s: float) -> Json:
+    """The status of a job that ran for 3 h and failed, on nodes whose clocks were fast when it began, and then set.
+
+    `away_s`: the API server is away for so long before the end, and again as long after it."""
+    api = FakeCluster()
+    async with rest_of_cluster(api, moves_pods=False), operator(api):
+        job = api.submit("j", retries=3)
+        await asyncio.sleep(2)
+
+        def begin(pod: Json) -> None:
+            pod["spec"]["nodeName"] = pin_of(pod)
+            start(pod)
+            pod["status"]["startTime"] = time_from_seconds(clock() + fast_s)
+
+        for pod in api.all("pods"):
+            api.change(f"{PODS}/{pod['metadata']['name']}", begin)
+        await reaches(api, job, "Running")
+        await asyncio.sleep(3 * RAN_S - away_s)
+        if away_s:
+            api.before = is_away
+            api.restart()
+        await asyncio.sleep(away_s)
+        for pod in api.all("pods"):
+            api.change(f"{PODS}/{pod['metadata']['name']}", lambda item: finish(item, 1))
+        await asyncio.sleep(away_s)
+        api.before = None
+        await asyncio.sleep(300)
+        return api.status(job)
+
+
+@pytest.mark.parametrize("fast_s", [0, 7200])
+async def test_an_end_that_was_seen_live_is_now_whatever_the_clock_of_its_node_says(fast_s: float) -> None:
+    status = await run_for_three_hours(away_s=0, fast_s=fast_s)
+    assert status["delays"]["heldSeconds"] == pytest.approx(3 * RAN_S, abs=60)
+
+
+@pytest.mark.parametrize(("fast_s", "ran_s"), [(0, 3 * RAN_S), (7200, 3 * RAN_S - 900)])
+async def test_an_end_during_an_outage_is_not_before_it(fast_s: float, ran_s: float) -> None:
+    status = await run_for_three_hours(away_s=900, fast_s=fast_s)
+    assert status["delays"]["heldSeconds"] == pytest.approx(ran_s, abs=100)

@@ -89,6 +89,7 @@ class WatchCache:
         self.synced = asyncio.Event()
         self.in_touch = asyncio.Event()
         self.in_touch.set()
+        self.touched_s = 0.0  # when that was set again, by the loop's time
         self._client = client
         self._path = path
         self._query = dict(query or {})
@@ -295,7 +296,9 @@ class WatchCache:
         idle_s = CALM_IDLE_S if self._is_calm else IDLE_TIMEOUT_S
         try:
             async with self._client.watch(self._path, query, idle_s=idle_s) as events:
-                self.in_touch.set()
+                if not self.in_touch.is_set():
+                    self.in_touch.set()
+                    self.touched_s = started_s
                 async for event in events:
                     self._apply(event)
         finally:

@@ -30,9 +30,10 @@ from coda_operator.view.experience import LearnedCores
 from coda_operator.view.job_record import JobRecord, record_from_json
 from coda_operator.view.nodes import Nodes
 from coda_operator.view.packed_jobs import FINISHED_PHASES, KnownJob, packed_job, pod_of_job, unpacked_job
+from coda_operator.view.pods.unbound_pods import UnboundPods
+from coda_operator.view.pods.watch_gaps import WatchGap, drop_older
 from coda_operator.view.rank_pods import note_gone, of_attempt, rank_pod_from_json
 from coda_operator.view.time_ledger import TimeLedger
-from coda_operator.view.unbound_pods import UnboundPods
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class ClusterView:
         self._unheard_since_s: float | None = None
         self._deadlines = Deadlines()
         self._unbound = UnboundPods(clock)
+        self._pods_gap = WatchGap(clock)
         self.listing = asyncio.Event()  # set while kopf lists jobs: not all are known
         self._listed_s = 0.0  # when it last told of a job of a list
         self.restored = asyncio.Event()  # the API server's data come from a backup: list the jobs again
@@ -83,6 +85,7 @@ class ClusterView:
             "/api/v1/pods",
             listener=self._on_pod,
             query={"labelSelector": LABEL_JOB_UID},
+            on_break=lambda: self._pods_gap.begin(self.pods),
             held_part=self._held_part,
             on_restored=self._on_restored,
         )
@@ -219,7 +222,7 @@ class ClusterView:
         listing = await self._client.list_pages(job.pods_path, {"labelSelector": f"{LABEL_JOB_UID}={job.uid}"})
         version = self.pods.put_list(listing, known)
         for key in self._pods_by_job_uid.get(_uid(job.json), {}).keys() - {key_of(pod) for pod in listing["items"]}:
-            self._drop_older(self.pods, self.pods.by_key[key], version)
+            drop_older(self.pods, self.pods.by_key[key], version)
 
     async def read_job_again(self, key: str) -> None:
         """Bring the job up to date; drop it if it is gone. Raises Outage."""
@@ -259,7 +262,7 @@ class ClusterView:
             version = int(page["metadata"]["resourceVersion"])
             present |= {_uid(job) for job in page.get("items") or ()}
         for job in [job for job in self.jobs.by_key.values() if _uid(job) not in present]:
-            self._drop_older(self.jobs, job, version)
+            drop_older(self.jobs, job, version)
         present |= {_uid(job) for job in self.jobs.by_key.values()}
         for uid in self._key_by_uid.keys() - present:
             self._forget_uid(uid)
@@ -271,11 +274,6 @@ class ClusterView:
         self._deadlines.forget(uid)
         self._vanished_by_job_uid.pop(uid, None)
         self._succeeded_by_job_uid.pop(uid, None)
-
-    def _drop_older(self, cache: WatchCache, item: Json, version: int) -> None:
-        """Drop an item that a list of that version lacks, unless the item is newer than the list."""
-        if version_of(item) <= version:
-            cache.drop(item)
 
     def _on_job(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})
@@ -334,7 +332,8 @@ class ClusterView:
         pod_now = None
         if new is not None:
             known = self._pods_by_job_uid.get(_job_uid(new), {}).get(key)
-            pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known, listed=not self.pods.synced.is_set())
+            seen_s = self._pods_gap.seen_until_s(self.pods)
+            pod_now = rank_pod_from_json(new, now_s=self._clock(), before=known, seen_until_s=seen_s)
             self._unbound.see(_job_uid(new), pod_now, known)
         if old is not None:
             stays = new is not None and _job_uid(new) == _job_uid(old)

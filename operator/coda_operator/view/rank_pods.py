@@ -46,11 +46,13 @@ SEEN_LATE_S = 60.0  # an end that is seen so long after it counts as the pod tel
 LONGEST_WAIT_S = 120.0  # from the creation, where nobody says when it was bound
 
 
-def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None, listed: bool = False) -> RankPod:
+def rank_pod_from_json(
+    pod: Item, *, now_s: float, before: RankPod | None = None, seen_until_s: float | None = None
+) -> RankPod:
     """Return a pod of a gang. `before`: as it was known; since when it is unschedulable is by our own clock.
 
-    `listed`: it may be older than this process. If it runs, nobody knows since when; of one that has ended, nobody saw
-    that it ran."""
+    `seen_until_s`: until then each change was seen as it happened; None: until now; 0: the pod may be older than this
+    process. If that one runs, nobody knows since when; of one that has ended, nobody saw that it ran."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     main = main_status(pod)
     state, disrupted = _outcome(pod, main, before)
@@ -60,8 +62,8 @@ def rank_pod_from_json(pod: Item, *, now_s: float, before: RankPod | None = None
     finalizers = tuple(metadata.get("finalizers") or ())
     known = before if before is not None and before.uid == metadata["uid"] else None
     has_started, has_ended = state is not PodState.WAITING, state in _ENDED
-    is_older, notes = listed and known is None, metadata.get("annotations") or {}
-    begun_s, over_s = _unseen_run(status, _terminated(main), known, now_s)
+    is_older, notes = seen_until_s == 0.0 and known is None, metadata.get("annotations") or {}
+    begun_s, over_s = _unseen_run(pod, main, known, now_s if seen_until_s is None else seen_until_s, now_s)
     return RankPod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -208,21 +210,24 @@ def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
     return asked_s - from_s > ended_s - started_s + longest_start_s
 
 
-def _unseen_run(status: Item, ended: Item, known: RankPod | None, now_s: float) -> tuple[float, float]:
+def _unseen_run(pod: Item, main: Item, known: RankPod | None, seen_until_s: float, now_s: float) -> tuple[float, float]:
     """Return when the rank had started and ended, if the pod tells that the end was long ago; else 0 and 0.
 
-    The API server says when the pod was bound, its kubelet how long it was there: clocks are not compared."""
+    The API server says when the pod was bound, its kubelet how long it was there: clocks are not compared. But that
+    one may have been set meanwhile: no end is before `seen_until_s`, until when it would have been seen."""
     if known is not None and known.state in _ENDED:
         return known.begun_s, known.over_s
+    status, ended = pod.get("status") or {}, _terminated(main)
     conditions = status.get("conditions") or ()
     bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
     bound_s, start_s = seconds_from_time(bound), seconds_from_time(status.get("startTime"))
     lived_s = seconds_from_time(ended.get("finishedAt")) - start_s
     is_told = bound_s and start_s and lived_s >= 0  # so it has ended
-    if not is_told or now_s - bound_s - lived_s <= SEEN_LATE_S:
+    over_s = max(bound_s + lived_s, seen_until_s)
+    if not is_told or now_s - over_s <= SEEN_LATE_S:
         return 0.0, 0.0
     waited_s = seconds_from_time(ended.get("startedAt")) - start_s  # for its image, say
-    return bound_s + min(max(0.0, waited_s), lived_s), bound_s + lived_s
+    return bound_s + min(max(0.0, waited_s), lived_s), over_s
 
 
 def _failed_container(status: Item) -> Item | None:
