@@ -27,6 +27,9 @@ Item = Mapping[str, Any]
 SHOWN_S: Final = 4 * 3600.0
 """Seconds of tuning in which a job has paused if it does. Our choice: evaluation each 2 h is rare."""
 
+_HAD: Final = (("request", "cpusPerReplica"), ("resize", "coresPerReplica"))
+"""Where a status says what each rank of the last attempt had."""
+
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
 
 
@@ -60,11 +63,13 @@ class LearnedCores:
     def cores_for(self, job: Item, ceiling_cores: int, part_cores: int) -> int | None:
         """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both.
 
-        At most `ceiling_cores`; those of other jobs at most `part_cores`, because the search goes up from there."""
+        At most `ceiling_cores`; those of other jobs at most `part_cores`, because the search goes up from there. Its own
+        are those that it had, or no more than `part_cores`: no node may hold what it only wished for."""
         gpus = job["spec"]["gpusPerReplica"]
-        own = own_cores(job)
-        if own is not None:
-            return max(1, min(own, ceiling_cores))
+        tuning = own_tuning(job)
+        own = tuning.best_cores if tuning is not None else None
+        if tuning is not None and own is not None:
+            return max(1, min(own, ceiling_cores, max(part_cores, _had_cores(tuning, job["status"]))))
         owner = user_from_json(job["metadata"])
         category = category_from_json(job["spec"])
         return experienced_cores(self._experience, owner, category, gpus, part_cores)
@@ -82,15 +87,22 @@ def taught_cores(tuning: Tuning | None, spec: Item, ended_s: float) -> int | Non
     return found.cores if has_shown or found.cores >= usual_cores(spec, MOST_CORES) else None
 
 
-def own_cores(job: Item) -> int | None:
-    """Return the best cores per rank that earlier attempts found; None if there are none, or the job's size changed."""
+def own_tuning(job: Item) -> Tuning | None:
+    """Return the tuning of the job's earlier attempts; None if there is none, or the job's size changed."""
     spec, status = job["spec"], job.get("status") or {}
     if spec["cpusPerReplica"] != AUTO or not status.get("tuning"):
         return None
     if status.get("gpus") != spec["replicas"] * spec["gpusPerReplica"]:
         return None
-    tuning = _tuning_of(job)
-    return tuning.best_cores if tuning is not None else None
+    return _tuning_of(job)
+
+
+def _had_cores(tuning: Tuning, status: Item) -> int:
+    """Return the most cores per rank that an attempt is known to have had; 0 if none is."""
+    begun, resized = ((status.get(name) or {}).get(field) for name, field in _HAD)
+    points = tuning.found.curve if tuning.found is not None else ()
+    watched = tuning.watch.cores if tuning.watch is not None else 0
+    return max([begun or 0, resized or 0, watched, *(point.cores for point in points)])
 
 
 def _tuning_of(job: Item) -> Tuning | None:

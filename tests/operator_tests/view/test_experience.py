@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from coda.allocator import Category, CoreSearch, SearchOutcome, SearchResult, Tu
 from coda.allocator.curve import CurvePoint
 from coda.allocator.pauses import CpuPauses
 from coda.allocator.start_point import CORES_BY_CATEGORY, Tuned
+from coda.allocator.watch import Watch
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.objects.tuning_status import tuning_json
-from coda_operator.view.experience import LearnedCores, own_cores
+from coda_operator.view.experience import LearnedCores
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -142,4 +144,38 @@ def test_an_attempt_whose_cores_cannot_be_changed_gives_the_next_no_fewer_than_i
     tuning = Tuning(attempt=1, phase=TuningPhase.ADVISING, found=search, pauses=pauses, reason="Infeasible")
     job = of_user("ann", tuning=tuning_json(tuning), gpus=4)
     job["spec"]["replicas"] = 2
-    assert own_cores(job) == 4
+    assert LearnedCores().cores_for(job, 48, 12) == 4
+
+
+SEARCHED = CoreSearch(start=24, gpus=2, trying=23, kept=24, curve=(CurvePoint(cores=24, share=0.9),))
+HAD_MORE = replace(
+    SEARCHED, start=36, kept=36, curve=(CurvePoint(cores=24, share=0.8), CurvePoint(cores=36, share=0.9))
+)
+MEASURES = Tuning(attempt=1, phase=TuningPhase.MEASURING, found=SEARCHED)
+WATCH = Watch(cores=40, level=0.9, noise=0.01, since_s=BEGAN_S, patience=3, confirmed=True)
+ASKS_MORE = SearchResult(cores=40, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=24, share=0.9),), start=24)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "began", "cores"),
+    [
+        pytest.param(MEASURES, 24, 24, id="usual jobs have more"),
+        pytest.param(Tuning(attempt=1, phase=TuningPhase.WISHING, found=ASKS_MORE), 24, 24, id="a wish without room"),
+        pytest.param(MEASURES, 4, 24, id="a new job's part"),
+        pytest.param(MEASURES, 32, 32, id="it had more than that"),
+        pytest.param(replace(MEASURES, found=HAD_MORE), 24, 36, id="it measured with more"),
+        pytest.param(
+            Tuning(attempt=1, phase=TuningPhase.TUNED, found=ASKS_MORE, watch=WATCH),
+            24,
+            40,
+            id="a window with more agreed",
+        ),
+    ],
+)
+def test_the_next_attempt_asks_for_no_more_than_it_had_or_a_new_job_may_have(
+    tuning: Tuning, began: int, cores: int
+) -> None:
+    """The poorest node has 24 cores for such a rank: a gang that asks for 40 on each of two nodes waits for ever."""
+    tuning = replace(tuning, pauses=CpuPauses(cores=40, since_s=BEGAN_S))
+    job = of_user("ann", tuning=tuning_json(tuning), gpus=2, request={"cpusPerReplica": began})
+    assert LearnedCores().cores_for(job, 64, 24) == cores
