@@ -174,6 +174,7 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.saved_s == before.saved_s
         and job.tunable == before.tunable
         and job.resized == before.resized
+        and job.held_cores == before.held_cores
         and (job.wish is before.wish or job.wish == before.wish)
         and job.run_limit_s == before.run_limit_s
         and job.run_from_s == before.run_from_s

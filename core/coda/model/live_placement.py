@@ -77,11 +77,13 @@ def growth_by_node(job: Job, cores: int) -> dict[str, int]:
 
 def held_growth(job: Job) -> dict[str, int]:
     """Return, by node name, the millicores that its search tries without. They are withheld for it alone."""
-    return growth_by_node(job, _held_cores(job))
+    return growth_by_node(job, kept_cores(job))
 
 
-def _held_cores(job: Job) -> int:
-    """Never more than its placement gave it: the agent that says so is not believed to have more to give up."""
+def kept_cores(job: Job) -> int:
+    """Return the cores per rank that its search may go back to; 0 without one.
+
+    Never more than its placement gave it: the agent that says so is not believed to have more to give up."""
     held = job.held_cores if job.phase is Phase.RUNNING and job.placement is not None else 0
     return min(held, job.placement.cpus_per_replica) if held and job.placement is not None else 0
 
@@ -96,7 +98,7 @@ def withheld_growth(job: Job) -> dict[str, int]:
     placement, answer = job.placement, job.placement.answer if job.placement is not None else None
     if placement is None or placement.attempt != job.attempt or placement.stop is not None or job.phase not in _GROWS:
         return {}
-    held = _held_cores(job)
+    held = kept_cores(job)
     if answer is not None and answer.granted and answer.sequence > job.resized:
         kept = job.cpus_per_replica if _is_shrinking(job, placement, answer) else 0
         return _lacks(job, placement, max(answer.cores, kept, held), 0)

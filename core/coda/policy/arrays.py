@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
 from coda.model.job import LARGE_GPUS, Job, Phase
+from coda.model.live_placement import kept_cores
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import Node
 
@@ -83,6 +84,7 @@ class Held(NamedTuple):
     kept_until_s: float = -inf  # a borrower gives nothing back before this time
     ranks: int = 1  # there
     spare: int = 0  # whole cores per rank that it can give back
+    kept_cpu_m: int = 0  # of a GPU job: what its search tries without there, in all; it is not in `amount`
 
     @property
     def since_s(self) -> float:
@@ -98,6 +100,7 @@ def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf,
     guest that does not resume: what it has done would be lost for another job's sake."""
     placement, request = job.placement, job.request
     may_stop = placement is not None and can_stop(job)
+    kept = max(0, kept_cores(job) - job.cpus_per_replica) if job.held_cores and request.gpus else 0
     return Held(
         job,
         request if ranks == 1 else request * ranks,
@@ -106,13 +109,14 @@ def held_by(job: Job, ranks: int, *, is_guest: bool, kept_until_s: float = -inf,
         kept_until_s,
         ranks,
         spare,
+        ranks * kept * 1000,
     )
 
 
 class Claims(NamedTuple):
     """What the jobs on a node hold together, as far as the arrays need it."""
 
-    gpu_jobs_cpu_m: int = 0  # held by GPU jobs
+    gpu_jobs_cpu_m: int = 0  # held by GPU jobs, or withheld for what they search
     borrowed: Resources = NOTHING  # held by borrowers: what stops for small GPU jobs free
     movable: Resources = NOTHING  # the same plus what guests hold: what stops for large GPU jobs free
     cpu_jobs_cpu_m: int = 0  # held by CPU jobs that do not give it back
@@ -125,9 +129,9 @@ NO_CLAIMS: Final = Claims()
 def claims_of(held: Iterable[Held]) -> Claims:
     """Return the sums."""
     cpu_m, own_m, spare_m, borrowed, moved = 0, 0, 0, NOTHING, NOTHING
-    for job, amount, is_borrower, may_move, _, ranks, spare in held:
+    for job, amount, is_borrower, may_move, _, ranks, spare, kept_m in held:
         if job.request.gpus:
-            cpu_m += amount.cpu_m
+            cpu_m += amount.cpu_m + kept_m
             spare_m += ranks * spare * 1000
         elif not is_borrower:
             own_m += amount.cpu_m
@@ -149,7 +153,7 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
         if held.is_borrower or held.may_move:
             return None
         if held.amount.gpus:
-            cpu_m += sign * held.amount.cpu_m
+            cpu_m += sign * (held.amount.cpu_m + held.kept_cpu_m)
             spare_m += sign * held.ranks * held.spare * 1000
         else:
             own_m += sign * held.amount.cpu_m

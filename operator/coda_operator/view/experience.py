@@ -63,8 +63,8 @@ class LearnedCores:
     def cores_for(self, job: Item, ceiling_cores: int, part_cores: int) -> int | None:
         """Return the cores that the job's own tuning found, else those of its owner's jobs; None without both.
 
-        At most `ceiling_cores`; those of other jobs at most `part_cores`, because the search goes up from there. Its own
-        are those that it had, or no more than `part_cores`: no node may hold what it only wished for."""
+        At most `ceiling_cores`; those of other jobs at most `part_cores`, because the search goes up from there. So
+        are its own, unless it had more: maybe no node holds what it only wished for."""
         gpus = job["spec"]["gpusPerReplica"]
         tuning = own_tuning(job)
         own = tuning.best_cores if tuning is not None else None

@@ -17,7 +17,7 @@ from coda.cycle import decide
 from coda.model import Decision, Job, Phase, Resources, World
 from coda.model.job import Wish
 from coda.nodes import FreeCapacity, NodeSearch
-from coda.policy import Level, PolicyConfig
+from coda.policy import ArraysConfig, Level, PolicyConfig
 from coda.policy.arrays import Array
 from coda.promises import PromiseBook
 from tests.builders import RACK_LABEL, job, node, resources, running, with_starts, world
@@ -38,6 +38,10 @@ def with_other_cores(data: st.DataObject, one: Job) -> Job:
     cores = data.draw(st.integers(1, 4))
     request = one.request.with_cpu(cores * 1000)
     return replace(one, request=request, cpus_per_replica=cores, wish=None)
+
+
+def with_search(data: st.DataObject, one: Job) -> Job:
+    return replace(one, searching=True, held_cores=data.draw(st.integers(0, 4)))
 
 
 def with_other_times(data: st.DataObject, one: Job) -> Job:
@@ -70,6 +74,7 @@ def with_other_pods(data: st.DataObject, one: Job) -> Job:
 CHANGES = (
     with_wish,
     with_other_cores,
+    with_search,
     with_other_times,
     with_other_phase,
     with_other_placement,
@@ -186,3 +191,19 @@ def test_everybody_is_asked_again_when_nodes_are_kept_or_no_more() -> None:
     _, sleepers = asleep()
     sleepers.wake(are_protected=True)
     assert len(to_try(sleepers)) == 1
+
+
+def test_the_cores_of_the_cpu_array_are_counted_anew_once_nothing_is_withheld_for_a_search() -> None:
+    """With 8 of 40 reserved cores withheld no CPU job needs to borrow; once they are free, who takes them does."""
+    config = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=10, large_share=0.0))
+    whole = running(job("whole", gpus=4, cores=40), "n1")
+    tries = replace(whole, request=whole.request.with_cpu(32_000), cpus_per_replica=32, searching=True)
+    here, cache, book = [node("n1", gpus=4, cores=48)], PlannerCache(), PromiseBook()
+    two = [job(f"cpu{number}", gpus=0, cores=8) for number in range(2)]
+    found = []
+    for held in (40, 0):
+        now = world(here, [replace(tries, held_cores=held), *two])
+        plan = decide(now, config, NOW_S, cache, book=book)
+        assert plan == decide(now, config, NOW_S, book=book.copied())
+        found.append([start.borrows for start in plan.starts])
+    assert found == [[False], [False, True]]

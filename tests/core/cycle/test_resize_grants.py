@@ -12,7 +12,7 @@ from coda.model.capacity import free_by_node
 from coda.model.decision import Denial, DenialCode, Grant, StopCause
 from coda.model.job import TAKEN_BACK, Wish, WishAnswer
 from coda.model.live_placement import growth_by_node, is_resizing, open_wish, withheld_growth
-from coda.policy import PolicyConfig
+from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, planned, quota, resources, running, stopping, world
 
 NOW_S = 100.0
@@ -317,3 +317,18 @@ def test_what_a_shrink_gives_up_is_withheld_as_soon_as_the_pods_are_seen_without
     granted = answered(shrinking, answer_from_grant(grant_of(shrinking, 6), NOW_S, PolicyConfig()))
     assert withheld_growth(granted) == {}
     assert withheld_growth(replace(granted, pod_cpu_m={0: 6000})) == {"n1": 2000}
+
+
+ARRAYS = PolicyConfig(policy="coda", levels=(), arrays=ArraysConfig(reserve_cores_per_gpu=10, large_share=0.0))
+"""Of a node with 4 GPUs and 48 cores, 8 cores are the CPU array's."""
+
+
+@pytest.mark.parametrize("may_borrow", [True, False])
+@pytest.mark.parametrize("held", [0, 36, 40])
+def test_what_a_search_tries_without_is_no_reserve_that_gpu_jobs_leave(held: int, may_borrow: bool) -> None:
+    """Else CPU jobs would pay twice for it: with cores that are not free, and with those that are their own."""
+    searching = trying(running(job("whole", gpus=4, cores=40), "n1"), 32, held=held)
+    own = replace(job("cpu", gpus=0, cores=8), may_borrow=may_borrow)
+    snapshot = world([node("n1", gpus=4, cores=48)], [searching, own])
+    plan = decide(snapshot, ARRAYS, NOW_S)
+    assert [(start.job, start.borrows) for start in plan.starts] == [(own.id, False)]
