@@ -30,6 +30,7 @@ class CpuPauses:
     core_s: float = 0.0  # core-seconds that its cores held up
     until_s: float = 0.0  # when these were counted last; 0: never
     gpus: int = 0  # of the job; 0: unknown
+    served_s: float = 0.0  # how long earlier attempts had run when its tuning began
 
     def __post_init__(self) -> None:
         require(self.cores >= 1, "a tuning begins with a core at least", self.cores)
@@ -41,12 +42,14 @@ class CpuPauses:
             return self
         return replace(self, core_s=round(self.core_s + core_s, 1), until_s=now_s)
 
-    def carried(self, last_s: float, now_s: float) -> CpuPauses:
-        """Return it for the job's next attempt. Nobody knows when the last one ended: after `last_s`, and that counts.
+    def carried(self, last_s: float, now_s: float, served_s: float) -> CpuPauses:
+        """Return it for the job's next attempt. `served_s`: how long its earlier attempts ran in all; `last_s`: the
+        last one was tuned then, and counts at least so far.
 
-        What passed since then does not: the job may have waited."""
-        tuned_s = max(0.0, max(self.until_s, last_s) - self.since_s)
-        return replace(self, since_s=now_s - tuned_s, until_s=now_s)
+        What passed between attempts does not count: the job may have waited."""
+        known_s = max(0.0, max(self.until_s, last_s) - self.since_s)
+        ran_s = max(known_s, min(served_s - self.served_s, now_s - self.since_s))
+        return replace(self, since_s=now_s - ran_s, until_s=now_s)
 
     def least_cores(self, now_s: float) -> int:
         """Return the fewest cores with which its pauses grow by no more than allowed, and 1 if nothing is known.

@@ -88,6 +88,7 @@ class TuningInput:
     answer: WishAnswer | None = None
     resize: Resize | None = None
     usual: int = 1  # cores per rank that such a job begins with if nothing is known of its owner's jobs
+    served_s: float = 0.0  # how long its earlier attempts ran in all
     never: str = ""  # why its cores can never be changed, as far as its pod says: an obstacle's word; "": nothing does
 
 
@@ -126,10 +127,11 @@ def next_tuning(
 
 
 def _begun(before: Tuning | None, job: TuningInput, now_s: float) -> tuple[Tuning, CoreSearch]:
-    pauses, watch = CpuPauses(cores=max(job.cores, job.usual), since_s=now_s, gpus=job.gpus * job.ranks), None
+    gpus, cores = job.gpus * job.ranks, max(job.cores, job.usual)
+    pauses, watch = CpuPauses(cores=cores, since_s=now_s, gpus=gpus, served_s=job.served_s), None
     if before is not None and before.pauses is not None and before.pauses.gpus == pauses.gpus:
         last_s = max((one.since_s for one in (before.wish, before.watch) if one is not None), default=0.0)
-        pauses = before.pauses.carried(last_s, now_s)
+        pauses = before.pauses.carried(last_s, now_s, job.served_s)
         watch = before.watch if before.watch is not None and before.watch.confirmed else None
     is_sure = watch is not None and watch.cores == job.cores
     floor = min(job.cores, pauses.cores) if is_sure else 0  # tries from time to time take cores, restarts do not

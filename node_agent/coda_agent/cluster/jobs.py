@@ -62,6 +62,7 @@ def tuned_job_from_json(item: Item, most_cores: int) -> TunedJob | None:
         answer=answer_from_json(placement),
         resize=resize,
         usual=usual_cores(spec, most_cores),
+        served_s=float(status.get("servedSeconds") or 0),
     )
     tuning, fault = _tuning(status)
     return TunedJob(

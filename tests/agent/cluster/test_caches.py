@@ -69,6 +69,13 @@ async def test_the_usual_cores_are_those_of_category_hints_and_gpus_on_this_node
     assert read(FakeApi().set(JOBS, job)).tuning_input.usual == 16
 
 
+async def test_how_long_earlier_attempts_ran_is_known_to_the_tuning() -> None:
+    job = running()
+    assert read(FakeApi().set(JOBS, job)).tuning_input.served_s == 0
+    job["status"]["servedSeconds"] = 7200
+    assert read(FakeApi().set(JOBS, job)).tuning_input.served_s == 7200
+
+
 async def test_a_job_that_is_gone_is_no_error() -> None:
     api = FakeApi()
     seen = read(api.set(JOBS, running()))

@@ -9,7 +9,7 @@ import pytest
 
 from coda.allocator import CoreSearch, SearchOutcome, SearchResult, Tuning, TuningConfig, TuningPhase, next_tuning
 from coda.allocator.curve import CurvePoint
-from coda.allocator.pauses import CpuPauses
+from coda.allocator.pauses import ALLOWED_LOSS, CpuPauses
 from coda.allocator.tuning import TuningInput
 from coda.allocator.watch import Watch
 from tests.core.allocator.pipelines import CpuPhase, Pipeline, PipelineModel, TunedPipeline
@@ -19,6 +19,7 @@ NOW_S = 50_000.0
 ANSWER = SearchResult(cores=4, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=4, share=0.9),), start=8)
 WATCH = Watch(cores=4, level=0.9, noise=0.01, since_s=900.0, patience=3)
 PAUSES = CpuPauses(cores=8, since_s=0.0, core_s=100.0, until_s=1800.0, gpus=2)
+BEGUN_LATER = replace(PAUSES, served_s=1800.0)
 TUNED = Tuning(attempt=1, phase=TuningPhase.TUNED, found=ANSWER, watch=replace(WATCH, confirmed=True), pauses=PAUSES)
 NEXT = TuningInput(attempt=2, cores=4, gpus=1, ranks=2, most_cores=16)
 
@@ -59,6 +60,24 @@ def test_what_pauses_cost_is_known_to_the_next_attempt_and_the_time_between_them
     assert third.least_cores(2 * NOW_S) == PAUSES.least_cores(1800.0)
 
 
+@pytest.mark.parametrize(
+    ("served_s", "tuned_s"),
+    [
+        pytest.param(9000.0, 7200.0, id="of which it ran two hours since its pauses are counted"),
+        pytest.param(2000.0, 1800.0, id="it was tuned for longer than was noted"),
+        pytest.param(9e9, NOW_S, id="no longer than the clock has gone"),
+    ],
+)
+def test_all_the_time_that_earlier_attempts_ran_counts_for_their_pauses(served_s: float, tuned_s: float) -> None:
+    pauses = next_attempt(replace(TUNED, pauses=BEGUN_LATER), replace(NEXT, served_s=served_s)).pauses
+    assert pauses == replace(BEGUN_LATER, since_s=NOW_S - tuned_s, until_s=NOW_S)
+
+
+def test_what_the_job_ran_before_its_pauses_were_counted_is_noted() -> None:
+    begun = next_tuning(None, replace(NEXT, served_s=600.0), None, CONFIG, NOW_S)
+    assert begun.pauses == CpuPauses(cores=4, since_s=NOW_S, gpus=2, served_s=600.0)
+
+
 def test_an_attempt_with_too_few_cores_for_its_pauses_asks_for_them_at_once() -> None:
     rolls_out = replace(TUNED, pauses=replace(PAUSES, core_s=4000.0))
     begun = next_attempt(rolls_out)
@@ -94,19 +113,22 @@ def test_a_restart_whose_answer_nothing_confirmed_searches_in_both_directions() 
     assert (begun.found.start, begun.found.floor, begun.watch) == (8, 0, None)
 
 
-def restarted(model: PipelineModel, need: int, start: int, every_s: int) -> tuple[float, int]:
-    """Return the steps that a tuned job loses against its first cores, and the cores that it ends with."""
+def restarted(model: PipelineModel, need: int, start: int, every_s: int, busy_s: float = 0.0) -> tuple[float, int]:
+    """Return the steps that a tuned job loses against its first cores, and the cores that it ends with.
+
+    `busy_s`: how long it works at each start, with twice the cores that its loading needs, before it trains."""
     length_s = round(model.hours * 3600)
     plain, tuned = (Pipeline(model, need, random.Random(7), [], []) for _ in range(2))
     for at_s in range(length_s):
         plain.loaded_s = plain.loaded_s if at_s % every_s else 0.0
+        plain.left = plain.left if at_s % every_s else 2 * need * busy_s
         plain.second(at_s, start)
     before, cores, passed = None, start, list[int]()
     for attempt, end_s in enumerate(range(every_s, length_s + 1, every_s), 1):
-        tuned.loaded_s = 0.0
+        tuned.loaded_s, tuned.left = 0.0, 2 * need * busy_s
         job = TunedPipeline(tuned, cores, end_s, CONFIG)
         job.cores_by_s = passed
-        job.input = replace(job.input, attempt=attempt)
+        job.input = replace(job.input, attempt=attempt, served_s=float(len(passed)))
         job.tuning = next_tuning(before, job.input, None, CONFIG, float(len(passed)))
         job.run()
         before, cores = job.tuning, job.tuning.best_cores or cores
@@ -124,3 +146,12 @@ def test_a_job_that_needs_fewer_cores_keeps_what_it_saves_over_restarts() -> Non
     lost, cores = restarted(PipelineModel(hours=6), 8, 16, 1200)
     assert cores in (8, 9)
     assert lost < 0.01
+
+
+@pytest.mark.parametrize(("hours", "busy_s", "most"), [(2, 60, 6), (4, 120, 7)])
+def test_a_quiet_job_with_a_busy_start_keeps_what_it_saves_over_restarts(hours: int, busy_s: int, most: int) -> None:
+    """What its starts need is little of all the time that it ran."""
+    model = PipelineModel(hours=12, phase=CpuPhase(every_s=1e12, work_s=1.0, width=2.0))
+    lost, cores = restarted(model, 4, 16, 3600 * hours, busy_s)
+    assert 4 <= cores <= most
+    assert lost < ALLOWED_LOSS
