@@ -79,7 +79,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.tuning.answer.outcome status.tuning.answer.start status.tuning.attempt
         status.tuning.holds.floor status.tuning.holds.free status.tuning.holds.tight
         status.tuning.message status.tuning.pauses.coreSeconds status.tuning.pauses.coresPerReplica
-        status.tuning.pauses.gpus status.tuning.pauses.since status.tuning.pauses.until
+        status.tuning.pauses.gpus status.tuning.pauses.gpusPerReplica status.tuning.pauses.servedSeconds
+        status.tuning.pauses.since status.tuning.pauses.until
         status.tuning.phase status.tuning.reason status.tuning.search.again
         status.tuning.search.blurred status.tuning.search.capped status.tuning.search.failed
         status.tuning.search.fell status.tuning.search.gpus status.tuning.search.kept

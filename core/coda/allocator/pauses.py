@@ -30,11 +30,16 @@ class CpuPauses:
     core_s: float = 0.0  # core-seconds that its cores held up
     until_s: float = 0.0  # when these were counted last; 0: never
     gpus: int = 0  # of the job; 0: unknown
+    rank_gpus: int = 0  # of each rank; 0: unknown
     served_s: float = 0.0  # how long earlier attempts had run when its tuning began
 
     def __post_init__(self) -> None:
         require(self.cores >= 1, "a tuning begins with a core at least", self.cores)
         require(self.core_s >= 0 and math.isfinite(self.core_s), "core-seconds are not negative", self.core_s)
+
+    def is_of_size(self, rank_gpus: int, ranks: int) -> bool:
+        """True if they are of a job of so many ranks with so many GPUs each."""
+        return (self.rank_gpus, self.gpus) == (rank_gpus, rank_gpus * ranks)
 
     def with_more(self, core_s: float, cores: int, now_s: float) -> CpuPauses:
         """Return it after a window at so many cores; the same if these are no fewer than it began with."""

@@ -127,9 +127,10 @@ def next_tuning(
 
 
 def _begun(before: Tuning | None, job: TuningInput, now_s: float) -> tuple[Tuning, CoreSearch]:
-    gpus, cores = job.gpus * job.ranks, max(job.cores, job.usual)
-    pauses, watch = CpuPauses(cores=cores, since_s=now_s, gpus=gpus, served_s=job.served_s), None
-    if before is not None and before.pauses is not None and before.pauses.gpus == pauses.gpus:
+    cores, gpus = max(job.cores, job.usual), job.gpus * job.ranks
+    pauses = CpuPauses(cores=cores, since_s=now_s, gpus=gpus, rank_gpus=job.gpus, served_s=job.served_s)
+    watch = None
+    if before is not None and before.pauses is not None and before.pauses.is_of_size(job.gpus, job.ranks):
         last_s = max((one.since_s for one in (before.wish, before.watch) if one is not None), default=0.0)
         pauses = before.pauses.carried(last_s, now_s, job.served_s)
         watch = before.watch if before.watch is not None and before.watch.confirmed else None

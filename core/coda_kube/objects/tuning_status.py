@@ -246,6 +246,7 @@ def _pauses_json(pauses: CpuPauses) -> Json:
     begun |= {"coreSeconds": pauses.core_s} if pauses.core_s else {}
     begun |= {"until": time_from_seconds(pauses.until_s)} if pauses.until_s else {}
     begun |= {"servedSeconds": int(pauses.served_s)} if pauses.served_s >= 1 else {}
+    begun |= {"gpusPerReplica": pauses.rank_gpus} if pauses.rank_gpus else {}
     return begun | ({"gpus": pauses.gpus} if pauses.gpus else {})
 
 
@@ -259,6 +260,7 @@ def _pauses(tuning: Item) -> CpuPauses | None:
         core_s=float(pauses.get("coreSeconds") or 0.0),
         until_s=seconds_from_time(pauses["until"]) if pauses.get("until") else 0.0,
         gpus=_count(pauses, "gpus") if "gpus" in pauses else 0,
+        rank_gpus=_count(pauses, "gpusPerReplica") if "gpusPerReplica" in pauses else 0,
         served_s=float(pauses.get("servedSeconds") or 0),
     )
 

@@ -94,7 +94,9 @@ def own_tuning(job: Item) -> Tuning | None:
         return None
     if status.get("gpus") != spec["replicas"] * spec["gpusPerReplica"]:
         return None
-    return _tuning_of(job)
+    tuning = _tuning_of(job)
+    rank_gpus = tuning.pauses.rank_gpus if tuning is not None and tuning.pauses is not None else 0
+    return tuning if rank_gpus in (0, spec["gpusPerReplica"]) else None
 
 
 def _had_cores(tuning: Tuning, status: Item) -> int:

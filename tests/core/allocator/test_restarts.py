@@ -18,7 +18,7 @@ CONFIG = TuningConfig()
 NOW_S = 50_000.0
 ANSWER = SearchResult(cores=4, outcome=SearchOutcome.FOUND, curve=(CurvePoint(cores=4, share=0.9),), start=8)
 WATCH = Watch(cores=4, level=0.9, noise=0.01, since_s=900.0, patience=3)
-PAUSES = CpuPauses(cores=8, since_s=0.0, core_s=100.0, until_s=1800.0, gpus=2)
+PAUSES = CpuPauses(cores=8, since_s=0.0, core_s=100.0, until_s=1800.0, gpus=2, rank_gpus=1)
 BEGUN_LATER = replace(PAUSES, served_s=1800.0)
 TUNED = Tuning(attempt=1, phase=TuningPhase.TUNED, found=ANSWER, watch=replace(WATCH, confirmed=True), pauses=PAUSES)
 NEXT = TuningInput(attempt=2, cores=4, gpus=1, ranks=2, most_cores=16)
@@ -75,7 +75,7 @@ def test_all_the_time_that_earlier_attempts_ran_counts_for_their_pauses(served_s
 
 def test_what_the_job_ran_before_its_pauses_were_counted_is_noted() -> None:
     begun = next_tuning(None, replace(NEXT, served_s=600.0), None, CONFIG, NOW_S)
-    assert begun.pauses == CpuPauses(cores=4, since_s=NOW_S, gpus=2, served_s=600.0)
+    assert begun.pauses == CpuPauses(cores=4, since_s=NOW_S, gpus=2, rank_gpus=1, served_s=600.0)
 
 
 def test_an_attempt_with_too_few_cores_for_its_pauses_asks_for_them_at_once() -> None:
@@ -85,10 +85,11 @@ def test_an_attempt_with_too_few_cores_for_its_pauses_asks_for_them_at_once() ->
     assert (begun.phase, begun.wish.cores) == (TuningPhase.WISHING, rolls_out.pauses.least_cores(1800.0))  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("gpus", [0, 4])
-def test_a_job_of_another_size_or_of_an_older_agent_begins_as_a_new_one(gpus: int) -> None:
-    begun = next_attempt(replace(TUNED, pauses=replace(PAUSES, gpus=gpus)))
-    assert (begun.pauses, begun.watch) == (CpuPauses(cores=4, since_s=NOW_S, gpus=2), None)
+@pytest.mark.parametrize(("gpus", "rank_gpus"), [(0, 0), (4, 1), (2, 0), (2, 2)])
+def test_a_job_of_another_size_or_of_an_older_agent_begins_as_a_new_one(gpus: int, rank_gpus: int) -> None:
+    """One rank of two GPUs needs twice the cores of each of two ranks with one."""
+    begun = next_attempt(replace(TUNED, pauses=replace(PAUSES, gpus=gpus, rank_gpus=rank_gpus)))
+    assert (begun.pauses, begun.watch) == (CpuPauses(cores=4, since_s=NOW_S, gpus=2, rank_gpus=1), None)
 
 
 def test_a_restart_takes_no_cores_from_a_confirmed_answer_and_forgets_it_not_before_its_first_window() -> None:

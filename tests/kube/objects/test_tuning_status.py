@@ -84,7 +84,7 @@ def test_a_watch_is_read_as_it_was_written(found: CoreSearch | SearchResult, fre
         cores=4, level=0.875, noise=0.25, since_s=1000.5, patience=6, confirmed=True, away=2, tries=1, free=free
     )
     pauses = CpuPauses(cores=8, since_s=1000.0)
-    pauses = replace(pauses, core_s=120.5, until_s=1500.0, gpus=16, served_s=7200.0) if free else pauses
+    pauses = replace(pauses, core_s=120.5, until_s=1500.0, gpus=16, rank_gpus=8, served_s=7200.0) if free else pauses
     tuning = Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, watch=watch, pauses=pauses)
     assert tuning_from_json(through_the_api({"tuning": tuning_json(tuning)})) == tuning
 

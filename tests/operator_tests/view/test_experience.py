@@ -179,3 +179,14 @@ def test_the_next_attempt_asks_for_no_more_than_it_had_or_a_new_job_may_have(
     tuning = replace(tuning, pauses=CpuPauses(cores=40, since_s=BEGAN_S))
     job = of_user("ann", tuning=tuning_json(tuning), gpus=2, request={"cpusPerReplica": began})
     assert LearnedCores().cores_for(job, 64, 24) == cores
+
+
+@pytest.mark.parametrize(("rank_gpus", "cores"), [(2, 9), (1, None), (0, 9)])
+def test_a_job_whose_ranks_had_other_gpus_begins_as_a_new_one_though_it_has_as_many(
+    rank_gpus: int, cores: int | None
+) -> None:
+    """It was edited while it was suspended: from one rank of eight GPUs to eight of one."""
+    pauses = CpuPauses(cores=9, since_s=BEGAN_S, gpus=2, rank_gpus=rank_gpus)
+    found = CoreSearch(start=9, gpus=2, trying=8, kept=9, curve=(CurvePoint(cores=9, share=0.9),))
+    tuning = Tuning(attempt=1, phase=TuningPhase.MEASURING, found=found, pauses=pauses)
+    assert LearnedCores().cores_for(of_user("ann", tuning=tuning_json(tuning), gpus=2), 64, 24) == cores
