@@ -11,6 +11,7 @@ import pytest
 
 from coda.allocator import SearchOutcome, SearchResult, Tuning, TuningPhase
 from coda.allocator.curve import CurvePoint
+from coda.allocator.pauses import CpuPauses
 from coda.errors import Conflict
 from coda.model.job import Wish
 from coda_kube.api.client import STRATEGIC_MERGE, Client, Rejected
@@ -224,7 +225,8 @@ async def test_the_next_attempt_and_the_owners_next_job_start_with_what_was_foun
     short = auto_job("short", gpus=2, spec={"category": "Speech"})
     short["spec"]["template"]["metadata"]["annotations"]["sim.coda.scheduler/run-seconds"] = "3"
     second = await run(user, short)
-    await tell(cluster, second, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found))
+    pauses = CpuPauses(cores=8, since_s=time.time() - 5 * 3600)  # tuned for so long that it showed its pauses
+    await tell(cluster, second, Tuning(attempt=1, phase=TuningPhase.TUNED, found=found, pauses=pauses))
     await wait_for_phase(user, second, "Succeeded")
     third = await run(user, auto_job("learns", gpus=1, spec={"category": "Speech"}))
     assert await cores_of(user, third) == {("3", "3", "3", 0)}  # 5 for 2 GPUs
