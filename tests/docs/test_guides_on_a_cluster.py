@@ -90,10 +90,12 @@ async def test_every_object_of_the_documentation_is_taken_by_the_api_server(
     cluster: LocalCluster, admin: Client
 ) -> None:
     """Dry runs with strict fields: a misspelt field is refused, too."""
-    found = documented_objects()
+    shown = documented_objects()
+    found = [(page, one) for page, one in shown if one["kind"] != "Namespace"]
     assert len(found) > 10
+    bodies = {one["metadata"]["name"]: one for _, one in shown if one["kind"] == "Namespace"}  # type: ignore[index]
     for name in sorted({str(one["metadata"].get("namespace", "default")) for _, one in found}):  # type: ignore[attr-defined]
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        body = bodies.get(name) or {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         with suppress(AlreadyExists):
             await admin.create("/api/v1/namespaces", body)
     done = await asyncio.create_subprocess_exec(
