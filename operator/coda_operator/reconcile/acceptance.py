@@ -264,7 +264,7 @@ class AskedAgain:
         return None if turn_s is None else min(turn_s, self._clock() + AGAIN_S)
 
     def take_turn(self, job: JobRecord) -> bool:
-        """Return True if the job is to be asked now, and send it to the end of the line.."""
+        """Return True if the job is to be asked now, and send it to the end of the line."""
         turn_s, now_s = self._turn_s(job), self._clock()
         if turn_s is None or now_s < turn_s:
             return False

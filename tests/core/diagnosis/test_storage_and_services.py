@@ -9,7 +9,7 @@ from coda.diagnosis import Diagnosis, End, RankLog, Reason, Retry, classify
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    main()\n'
 RETRYING = (
     "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by "
-    "'NameResolutionError(\"<HTTPSConnection(host='index.corp')>: Failed to resolve 'index.corp'\")': /simple/a/\n"
+    "'NameResolutionError(\"<HTTPSConnection(host='index.corp')>: Failed to resolve 'index.corp'\")': /a/\n"
 )
 NO_PACKAGE = (
     "ERROR: Could not find a version that satisfies the requirement a (from versions: none)\n"
@@ -81,7 +81,7 @@ def test_a_checkpoint_that_storage_refuses_is_a_checkpoint_error() -> None:
 def test_a_package_index_that_is_not_reached_ends_no_job_at_once() -> None:
     assert diagnosed(RETRYING + NO_PACKAGE).retry is Retry.YES
     assert diagnosed(NO_PACKAGE).retry is Retry.NO
-    uv = "  x Failed to download `a==2`\n  |-> Failed to fetch: `https://p.org/simple/`\n  `-> operation timed out\n"
+    uv = "  x Failed to download `a==2`\n  |-> Failed to fetch: `https://index.corp/a/`\n  `-> operation timed out\n"
     assert diagnosed(uv, 2).retry is Retry.YES
 
 
