@@ -45,6 +45,7 @@ REPORTS ?= .coda/verify
 # The tests of what is compiled: all of the core, and of the simulator what is no reader or writer of files. Without the
 # hours of jobs as they are: they ask how good the eliminator is, and its state is not compiled.
 COMPILED_TESTS := tests/core tests/native tests/sim/engine tests/sim/results tests/sim/workload tests/sim/test_durations.py \
+	tests/benchmarks/studies/test_quick.py \
 	--ignore=tests/core/contention/test_real_jobs.py
 
 # Of the images: another one for each commit and each change, so that an upgrade replaces the pods.

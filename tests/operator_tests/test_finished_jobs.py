@@ -39,7 +39,7 @@ from tests.operator_tests.view.test_packed_jobs import job_json
 
 RANKS = 4
 NODES = 50
-JOBS_COUNT = 100_000 if LONG else 600
+JOBS_COUNT = 100_000 if LONG else 300
 MOST_BYTES = 1024
 BATCH = 25  # jobs: most batches meet no leap of a table
 

@@ -28,6 +28,7 @@ def write_trace(path: Path) -> None:
             lines.writerow([f"hv{number}", "u1", "venus", *span, gpus, max(1, 5 * gpus), "", 1, "passed", kind])
 
 
+@pytest.mark.heavy
 def test_a_quick_run_writes_every_table_and_plot_and_the_next_one_runs_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
