@@ -20,7 +20,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     schedulable: bool = True
-    joins: bool = False  # it is new, and does not offer the GPUs yet that its labels promise
+    joins: bool = False  # it is new, or back, and does not offer the GPUs yet that its labels promise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     elif kind == "matching":
         clauses.append("enough of each resource is free, but not on the same nodes")
     if shortfall.joining:
-        new = f"{counted(shortfall.joining, 'node')} new and labelled for GPUs that are still to come"
+        new = f"{counted(shortfall.joining, 'node')} new or back, and labelled for GPUs that are still to come"
         clauses.append(f"{new} (waited for up to 10 minutes)")
     if blocked := shortfall.blocked - shortfall.joining:
         clauses.append(f"{counted(blocked, 'node')} cordoned, not ready, under pressure or being removed")

@@ -24,6 +24,8 @@ class Seen:
         self.state = ClusterState(lambda: self.now_s, now_s=lambda: self.now_s)
         self.cache = CycleCache()
         self.labels, self.created = labels, time_from_seconds(START_S - age_s)
+        self.turned, self.shown = self.created, {"nodeInfo": {"bootID": "first"}}
+        self.is_ready = True
         self.offer(0)
         for number in range(6):
             item = job_json(f"etl-{number}", gpus=0)
@@ -33,7 +35,9 @@ class Seen:
             self.state.on_job(None, item)
 
     def offer(self, gpus: int, **other: str) -> None:
-        item = node_json("new", gpus=gpus)
+        item = node_json("new", gpus=gpus, ready=self.is_ready)
+        item["status"] |= self.shown
+        item["status"]["conditions"][0]["lastTransitionTime"] = self.turned
         item["metadata"]["labels"] |= self.labels
         item["metadata"]["creationTimestamp"] = self.created
         item["status"]["allocatable"] |= other
@@ -61,7 +65,7 @@ def test_cpu_jobs_of_a_new_gpu_node_borrow_as_if_its_gpus_had_come_with_it(label
     told = seen.decide().decision
     assert not told.starts
     assert {refusal.code for refusal in told.refusals} == {WaitCode.NO_USABLE_NODE}
-    assert "1 node new and labelled for GPUs that are still to come" in told.refusals[0].message
+    assert "1 node new or back, and labelled for GPUs that are still to come" in told.refusals[0].message
     seen.now_s += 240.0
     seen.offer(8)
     assert sorted(start.borrows for start in seen.decide().decision.starts) == [False, False, *[True] * 4]
@@ -109,6 +113,74 @@ def test_a_node_whose_gpus_went_before_it_was_no_longer_new_is_used_afterwards(o
     if offers_again:
         seen.offer(0)
     assert seen.state.short_nodes.next_over_in_s() is None
+
+
+MONTHS_S = 90 * 86_400.0
+
+
+def rebooted(*, seen: Seen) -> Seen:
+    """An old node of 8 GPUs is restarted, and is Ready again after a minute; its driver is installed after that."""
+    seen.offer(8)
+    seen.now_s += 1.0
+    seen.is_ready = False
+    seen.offer(8)
+    seen.now_s += 60.0
+    seen.is_ready = True
+    seen.turned, seen.shown = time_from_seconds(seen.now_s), {"nodeInfo": {"bootID": "second"}}
+    seen.offer(0)
+    return seen
+
+
+def test_cpu_jobs_do_not_own_the_cores_of_a_node_whose_driver_is_installed_after_a_reboot() -> None:
+    seen = rebooted(seen=Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S))
+    seen.now_s += SHORT_S + 5.0
+    told = seen.decide().decision
+    assert not told.starts
+    assert "1 node new or back, and labelled for GPUs that are still to come" in told.refusals[0].message
+    assert seen.state.short_nodes.next_over_in_s() == JOINS_S - SHORT_S - 5.0
+    seen.now_s += 120.0
+    seen.offer(8)
+    assert sorted(start.borrows for start in seen.decide().decision.starts) == [False, False, *[True] * 4]
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["so fast that nobody saw it", "seen"])
+def test_a_reboot_counts_from_its_return_whatever_the_clock_of_the_node_says(ready: bool) -> None:
+    """A clock without a battery begins years ago, until the network tells the time."""
+    seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S)
+    seen.is_ready = ready
+    seen.offer(8)
+    seen.now_s += 30.0
+    seen.is_ready = True
+    seen.shown = {"nodeInfo": {"bootID": "second"}}
+    if not ready:
+        seen.turned = time_from_seconds(1_000_000_000.0)
+    seen.offer(0)
+    seen.now_s += SHORT_S
+    assert not seen.decide().decision.starts
+    assert seen.state.short_nodes.next_over_in_s() == JOINS_S - SHORT_S
+
+
+def test_a_clock_that_runs_ahead_keeps_no_node_idle_for_longer() -> None:
+    seen = rebooted(seen=Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S))
+    seen.turned = time_from_seconds(seen.now_s + 86_400.0)
+    seen.offer(0)
+    for _ in range(3):
+        seen.now_s += 199.0
+        seen.offer(0)
+        assert not seen.decide().decision.starts
+    seen.now_s += 3.0
+    assert len(seen.decide().decision.starts) == 6
+
+
+def test_a_process_that_begins_reads_from_the_node_when_it_came_back() -> None:
+    seen = rebooted(seen=Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S))
+    seen.now_s += SHORT_S + 5.0
+    after = Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S)
+    after.now_s, after.turned, after.shown = seen.now_s, seen.turned, seen.shown
+    after.state.on_node({"metadata": {"name": "new"}}, None)
+    after.offer(0)
+    assert not after.decide().decision.starts
+    assert after.state.short_nodes.next_over_in_s() == JOINS_S - SHORT_S - 5.0
 
 
 @pytest.mark.parametrize(
