@@ -2,8 +2,9 @@
 
 Source: `k8s.io/component-helpers/resource` PodRequests. The request is the largest of two: all containers with the
 sidecars; and each init container with the sidecars started before it. Pod-level requests replace it where set, and
-overhead is added. A container in a resize counts with the largest of its wanted, allocated and actual amounts, but the
-wanted amount does not count if it is infeasible (KEP-1287).
+overhead is added. What is in a resize, a container (KEP-1287) or a whole pod (KEP-5419), counts with the largest of its
+wanted, allocated and actual amounts, but the wanted amount does not count if it is infeasible. What a kubelet reports
+of a whole pod may include the overhead already: it is added all the same, as in Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _raise_to(into: Amounts, floor: Amounts) -> None:
 def _container_amounts(
     container: Mapping[str, Any], status: Mapping[str, Any] | None, kind: str, *, infeasible: bool = False
 ) -> Amounts:
-    """`infeasible`: the wanted amounts will never be allocated."""
+    """Of a container, or of a whole pod. `infeasible`: the wanted amounts will never be allocated."""
     resources = container.get("resources") or {}
     amounts = _amounts(resources.get(kind))
     if kind == "requests":
@@ -91,7 +92,9 @@ def pod_amounts(pod: Mapping[str, Any], kind: str = "requests") -> Amounts:
             _raise_to(peak, amounts)
     _add(total, sidecars)
     _raise_to(total, peak)
-    total |= _amounts((spec.get("resources") or {}).get(kind))
+    if whole := (spec.get("resources") or {}).get(kind):
+        amounts = _container_amounts(spec, status, kind, infeasible=infeasible)
+        total |= {name: amounts[name] for name in whole}  # of the others a status says nothing that is not known
     _add(total, _amounts(spec.get("overhead")))
     if kind == "requests":
         total |= dict.fromkeys(host_ports(spec), 1)

@@ -42,6 +42,36 @@ def test_a_pod_counts_as_kube_scheduler_has_it(pod: dict[str, Any], cpu_m: int) 
     assert pod_amounts(pod)["cpu"] == cpu_m
 
 
+def of_one_size(
+    wanted: str, *, allocated: str = "", actual: str = "", reason: str = "", overhead: str = ""
+) -> dict[str, Any]:
+    """A pod whose request is set as a whole (KEP-2837), as its kubelet reports it."""
+    pod = pod_of(1)
+    pod["spec"] |= {"resources": {"requests": {"cpu": wanted}}} | ({"overhead": {"cpu": overhead}} if overhead else {})
+    gpus = {"nvidia.com/gpu": "4"}  # a kubelet reports all resources of the pod: what is not set as a whole stays
+    pod["status"] |= {"allocatedResources": {"cpu": allocated} | gpus} if allocated else {}
+    pod["status"] |= {"resources": {"requests": {"cpu": actual} | gpus}} if actual else {}
+    pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "cpu_m"),
+    [
+        pytest.param(of_one_size("24"), 24_000, id="not reported yet"),
+        pytest.param(of_one_size("10000", allocated="2", actual="2", reason="Infeasible"), 2000, id="will never be"),
+        pytest.param(of_one_size("10000", reason="Infeasible"), 10_000_000, id="nobody says what it has"),
+        pytest.param(of_one_size("24", allocated="2", actual="2", reason="Deferred"), 24_000, id="deferred"),
+        pytest.param(of_one_size("2", allocated="24", actual="24"), 24_000, id="a shrink that nobody has taken up"),
+        pytest.param(of_one_size("2", allocated="2", actual="24"), 24_000, id="nor applied"),
+        pytest.param(of_one_size("2", allocated="2", actual="2", overhead="250m"), 2250, id="done, and its overhead"),
+    ],
+)
+def test_a_pod_whose_request_is_set_as_a_whole_counts_as_kube_scheduler_has_it(pod: dict[str, Any], cpu_m: int) -> None:
+    amounts = pod_amounts(pod)
+    assert (amounts["cpu"], amounts["nvidia.com/gpu"]) == (cpu_m, 8)
+
+
 def running(*, spec_cores: object = "auto", **status: Any) -> dict[str, Any]:
     item = job_json("gang", phase="Running", placement=placement("n1", plan="of-gang"), **status)
     item["metadata"]["namespace"] = "default"
