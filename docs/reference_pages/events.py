@@ -120,6 +120,7 @@ OF_A_SEARCH: Final[Mapping[str, str]] = MappingProxyType(
         "BestEffort": "never changed: its main container asks for no cores",
         "RestartContainer": "never changed: its resizePolicy says that a change restarts the container",
         "ResizeUnsupported": "never changed: its node or its API server cannot resize pods",
+        "AskedAnyway": "never changed, or not so low: an init container, or `spec.resources`, asks for as many",
         "StaticCPUManager": "never changed: its node gives whole cores to pods permanently",
         "Infeasible": "never changed: the kubelet says that its node can never give the cores",
         "NodeTooSmall": "the cores were refused: the node has fewer",

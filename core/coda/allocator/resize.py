@@ -64,6 +64,7 @@ class Obstacle(Enum):
     BEST_EFFORT = "BestEffort"  # its main container asks for no cores: there is nothing to set
     WOULD_RESTART = "RestartContainer"  # its resizePolicy says that a change restarts the container
     UNSUPPORTED = "ResizeUnsupported"  # its kubelet does not report what its containers have
+    ASKED_ANYWAY = "AskedAnyway"  # the pod asks for as many cores, whatever its main container has
 
 
 STATIC_CPU_MANAGER: Final = "StaticCPUManager"
@@ -95,12 +96,14 @@ class RankSize:
     reason: str = ""  # of what the kubelet says: one word and a sentence
     message: str = ""
     obstacle: Obstacle | None = None
+    least_m: int = 0  # with fewer the pod asks for no less
 
 
 WORDS: Final = {
     Obstacle.BEST_EFFORT: "its main container asks for no cores, so there are none to change",
     Obstacle.WOULD_RESTART: "its resizePolicy says that a change of cores restarts the container",
     Obstacle.UNSUPPORTED: "its node does not support changing cores of running pods",
+    Obstacle.ASKED_ANYWAY: "its pod asks for more anyway, for an init container or in its own spec.resources",
 }
 
 
@@ -165,6 +168,8 @@ def _why_never(sizes: Sequence[RankSize], answer: WishAnswer) -> tuple[str, str]
     for size in sizes:
         if size.obstacle is not None and size.wanted_m != answer.cores * 1000:
             return size.obstacle.value, f"{size.name}: {WORDS[size.obstacle]}"
+        if answer.cores * 1000 < min(size.least_m, size.wanted_m):
+            return Obstacle.ASKED_ANYWAY.value, f"{size.name}: {WORDS[Obstacle.ASKED_ANYWAY]}"
         if size.says is Progressing.INFEASIBLE:
             return size.reason, f"{size.name}: {size.message}"
     return None

@@ -87,6 +87,7 @@ class TuningInput:
     most_cores: int  # per rank, that the node of rank 0 can give; what other nodes cannot, the planner refuses
     answer: WishAnswer | None = None
     resize: Resize | None = None
+    least: int = 1  # per rank, than which fewer would free none
     usual: int = 1  # cores per rank that such a job begins with if nothing is known of its owner's jobs
     served_s: float = 0.0  # how long its earlier attempts ran in all
     never: str = ""  # why its cores can never be changed, as far as its pod says: an obstacle's word; "": nothing does
@@ -165,7 +166,7 @@ def _last_answered(job: TuningInput) -> Wish | None:
 def _limits(job: TuningInput, least: int = 1) -> CoreLimits:
     """At least a core per GPU: each has a process that must run."""
     most = max(job.cores, job.most_cores)
-    return CoreLimits(least=min(max(job.gpus, least), most), most=most)
+    return CoreLimits(least=min(max(job.gpus, job.least, least), most), most=most)
 
 
 def _limits_of(tuning: Tuning, search: CoreSearch, job: TuningInput, now_s: float) -> CoreLimits:
@@ -383,11 +384,10 @@ def _advising(
     """Return the advice for a job whose cores can never be changed, and the one point that was measured."""
     assert measured.reading is not None
     why = words_of(job.never) if job.never else tuning.message
-    found = replace(search, curve=curve_with((), search.trying, measured.reading))
     return replace(
         tuning,
         phase=TuningPhase.ADVISING,
-        found=found,
+        found=replace(search, curve=curve_with((), search.trying, measured.reading)),
         reason=job.never or tuning.reason,
         message=advice(measured, why, config),
     )

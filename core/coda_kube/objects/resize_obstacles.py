@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from coda.allocator.resize import Obstacle
+from coda_kube.objects.pod_requests import pod_amounts
 from coda_kube.objects.pods.main_container import main_container
+from coda_kube.objects.quantities import milli_from_quantity
 
 Item = Mapping[str, Any]
 
@@ -20,4 +22,22 @@ def obstacle_from_json(pod: Item) -> Obstacle | None:
     policies = container.get("resizePolicy") or ()
     if any(each["resourceName"] == "cpu" and each["restartPolicy"] == "RestartContainer" for each in policies):
         return Obstacle.WOULD_RESTART
+    is_whole = "cpu" in ((pod["spec"].get("resources") or {}).get("requests") or {})
+    if is_whole or milli_from_quantity(requests["cpu"]) < asked_anyway_m(pod):
+        return Obstacle.ASKED_ANYWAY
     return None
+
+
+def asked_anyway_m(pod: Item) -> int:
+    """Return how many millicores its main container may have before the pod asks for more than without it.
+
+    A pod asks for what its largest init container needs as long as it exists, also when that has ended."""
+    spec = pod["spec"]
+    init = spec.get("initContainers") or ()
+    sidecars = [one for one in init if one.get("restartPolicy") == "Always"]
+    if len(sidecars) == len(init):
+        return 0
+    main = main_container(pod)
+    running = {**spec, "containers": [one for one in spec["containers"] if one is not main]}
+    with_init, without = (pod_amounts({"spec": each}) for each in (running, {**running, "initContainers": sidecars}))
+    return with_init.get("cpu", 0) - without.get("cpu", 0)

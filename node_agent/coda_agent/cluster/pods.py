@@ -15,7 +15,7 @@ from coda_kube.objects.pods.main_container import main_container, main_status
 from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
 from coda_kube.objects.quantities import milli_from_quantity, whole_from_quantity
 from coda_kube.objects.read import AUTO, GangMember, pod_from_json
-from coda_kube.objects.resize_obstacles import obstacle_from_json
+from coda_kube.objects.resize_obstacles import asked_anyway_m, obstacle_from_json
 
 Item = Mapping[str, Any]
 
@@ -50,6 +50,7 @@ class LocalPod:
     stop: Announcement | None = None  # a rank that is to save and end
     gpu_bytes: int = 0  # the most memory of one GPU that a rank's job says it needs; 0: it says nothing
     resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
+    asked_anyway: int = 0  # cores of its main container, with fewer of which the pod asks for no less
 
     @property
     def id(self) -> str:
@@ -106,6 +107,7 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         | (frozenset() if metadata["namespace"] in throttled_namespaces else {Protection.NOT_OPTED_IN}),
         gpu_bytes=0 if pod.member is None else _gpu_bytes(metadata),
         resize_obstacle="" if obstacle is None else obstacle.value,
+        asked_anyway=0 if pod.member is None else -(-asked_anyway_m(item) // 1000),
         stop=None if pod.member is None else _stop(metadata),
     )
 

@@ -151,7 +151,8 @@ class Tuner:
         about = f"tuning {job.id}"
         seen = replace(seen, may_step=self._cluster.pods_age_s() == 0 and self._writes.may_begin(about))
         never = STATIC_CPU_MANAGER if pod.id in senses.exclusive_pods else pod.resize_obstacle
-        job = replace(job, tuning_input=replace(job.tuning_input, never=never))
+        least = max(1, min(pod.asked_anyway, job.tuning_input.cores))
+        job = replace(job, tuning_input=replace(job.tuning_input, never=never, least=least))
         tuning = self._windows.step(job, seen)
         tuning = None if tuning is None else within(self._mode, tuning)
         if tuning is None or tuning == job.tuning:

@@ -12,7 +12,7 @@ from coda.allocator import RankSize
 from coda.allocator.resize import STATIC_CPU_MANAGER, Obstacle, Progressing
 from coda_kube.objects.pods.main_container import main_container
 from coda_kube.objects.quantities import milli_from_quantity
-from coda_kube.objects.resize_obstacles import obstacle_from_json
+from coda_kube.objects.resize_obstacles import asked_anyway_m, obstacle_from_json
 
 Item = Mapping[str, Any]
 
@@ -41,6 +41,7 @@ def rank_size_from_json(pod: Item, main: Item) -> RankSize:
         reason=reason,
         message=message,
         obstacle=_obstacle(pod, main),
+        least_m=asked_anyway_m(pod),
     )
 
 

@@ -106,6 +106,42 @@ def test_a_pod_says_why_its_cores_can_never_be_changed(container: dict[str, Any]
     assert local_pod_from_json(rank, {"default"}).resize_obstacle == obstacle
 
 
+def asking(main: str, *, init: str = "", sidecar: str = "", other: str = "", whole: str = "") -> dict[str, Any]:
+    """A rank by the cores of its main container, its init container, a sidecar before it, another, and as a whole."""
+    rank = rank_json("gang", 0, "n1", gpus=1)
+    spec, named = rank["spec"], {"init": init, "other": other, "sidecar": sidecar}
+    spec["containers"][0]["resources"]["requests"]["cpu"] = main
+    more = {name: {"name": name, "resources": {"requests": {"cpu": cpu}}} for name, cpu in named.items() if cpu}
+    spec["initContainers"] = [{**more[name], **kind} for name, kind in ORDER.items() if name in more]
+    spec["containers"] += [more["other"]] if other else []
+    spec |= {"resources": {"requests": {"cpu": whole}}} if whole else {}
+    return rank
+
+
+ORDER: dict[str, dict[str, str]] = {"sidecar": {"restartPolicy": "Always"}, "init": {}}
+
+
+@pytest.mark.parametrize(
+    ("rank", "obstacle", "least"),
+    [
+        pytest.param(asking("4"), "", 0, id="its main container alone asks"),
+        pytest.param(asking("4", init="16"), "AskedAnyway", 16, id="more than an init container leaves would be free"),
+        pytest.param(asking("16", init="16"), "", 16, id="no fewer than these free any"),
+        pytest.param(asking("8", init="3500m", other="500m"), "", 3, id="another container has part of them"),
+        pytest.param(asking("8", init="3600m", other="500m"), "", 4, id="whole cores"),
+        pytest.param(asking("8", init="4", sidecar="1"), "", 4, id="a sidecar runs beside both"),
+        pytest.param(asking("8", init="100m"), "", 1, id="a small one"),
+        pytest.param(asking("8", sidecar="16"), "", 0, id="sidecars run on"),
+        pytest.param(asking("8", whole="24"), "AskedAnyway", 0, id="as a whole"),
+    ],
+)
+def test_cores_that_a_pod_asks_for_anyway_are_neither_found_nor_given_up(
+    rank: dict[str, Any], obstacle: str, least: int
+) -> None:
+    pod = local_pod_from_json(rank, {"default"})
+    assert (pod.resize_obstacle, pod.asked_anyway) == (obstacle, least)
+
+
 @pytest.mark.parametrize(
     ("says", "cores"),
     [

@@ -205,6 +205,17 @@ def test_ranks_that_gave_cores_back_to_a_cpu_job_do_not_take_them_again() -> Non
     assert (over.state, over.cores) == (ResizeState.REFUSED, 4)
 
 
+@pytest.mark.parametrize("code", ["", TAKEN_BACK])
+def test_cores_that_the_pod_asks_for_anyway_are_not_given_up(code: str) -> None:
+    """They would be free for nobody. Down to them it shrinks."""
+    ranks = [replace(size(rank=rank), least_m=4500) for rank in (0, 1)]
+    found = step(*ranks, answer=replace(SHRINK, code=code))
+    assert (found.resize.state, found.resize.reason, found.patches) == (ResizeState.REVERTING, "AskedAnyway", ())
+    over = step(*ranks, answer=replace(SHRINK, code=code), before=found.resize).resize
+    assert (over.state, over.cores) == (ResizeState.REFUSED, 6)
+    assert cores_of(step(*ranks, answer=replace(SHRINK, cores=5, code=code)).patches) == {"gang-1-0": 5, "gang-1-1": 5}
+
+
 @pytest.mark.parametrize("obstacle", Obstacle)
 def test_a_pod_whose_cores_cannot_be_changed_is_never_patched(obstacle: Obstacle) -> None:
     stiff = replace(size(rank=1), obstacle=obstacle)

@@ -65,9 +65,10 @@ def test_nothing_follows_before_the_window_is_over() -> None:
     assert next_tuning(begun(), HERE, None, CONFIG, NOW_S + 50) == begun()
 
 
-def test_a_window_leads_to_a_wish() -> None:
-    tuning = wishing()
-    assert (tuning.phase, tuning.wish and (tuning.wish.sequence, tuning.wish.cores)) == (TuningPhase.WISHING, (1, 2))
+@pytest.mark.parametrize(("least", "wish"), [(1, (1, 2)), (3, (1, 4))], ids=["fewer", "more, where fewer free none"])
+def test_a_window_leads_to_a_wish(least: int, wish: tuple[int, int]) -> None:
+    tuning = next_tuning(begun(), replace(HERE, least=least), measured(0.5), CONFIG, NOW_S)
+    assert (tuning.phase, tuning.wish and (tuning.wish.sequence, tuning.wish.cores)) == (TuningPhase.WISHING, wish)
 
 
 def test_a_grant_alone_is_not_enough_to_measure() -> None:

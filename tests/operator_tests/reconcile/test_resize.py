@@ -164,6 +164,13 @@ async def test_one_rank_that_the_api_server_refuses_takes_the_others_back(refusa
             id="its kubelet does not say what it has",
         ),
         pytest.param(lambda pod: pod["status"].update(qosClass="BestEffort"), "BestEffort", id="best effort"),
+        pytest.param(
+            lambda pod: pod["spec"].update(
+                initContainers=[{"name": "copy", "resources": {"requests": {"cpu": "16"}}}],
+            ),
+            "AskedAnyway",
+            id="an init container asks for more",
+        ),
     ],
 )
 async def test_pods_that_cannot_be_resized_are_never_touched(change: Any, reason: str) -> None:
