@@ -72,9 +72,13 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def twins(draw: st.DrawFn, names: tuple[str, ...]) -> tuple[Node, ...]:
-    """Nodes that differ in their names only, two to a rack: most clusters look like this."""
+    """Nodes that differ in little but their names, two to a rack: most clusters look like this."""
     gpus, cores = draw(st.integers(2, 6)), draw(st.integers(4, 12))
-    return tuple(node(name, gpus=gpus, cores=cores, rack=f"r{number // 2}") for number, name in enumerate(names))
+    taints = st.sampled_from(((), (), _TAINTS[2:3]))  # the taint decides between equal nodes only
+    return tuple(
+        node(name, gpus=gpus, cores=cores, rack=f"r{number // 2}", taints=draw(taints))
+        for number, name in enumerate(names)
+    )
 
 
 @st.composite

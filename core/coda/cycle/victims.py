@@ -295,18 +295,18 @@ def _settle(guest: Job, rank_class: RankClass, taken: tuple[int, ...], used: dic
 def returned_in_arrays(arrays: ArrayCapacity, job: Job, rank_class: RankClass) -> tuple[Grant, ...]:
     """Return which GPU jobs shrink so that the CPU job fits on cores that its array owns, by id; none if it would not.
 
-    `rank_class`: of AFTER_RETURNS. A gang of one rank goes where fewest cores are taken; ties: the first node by name.
+    `rank_class`: of AFTER_RETURNS. A gang of one rank goes where fewest cores are taken; ties: as in `Candidates`.
     O(nodes) for it."""
     shares: Sequence[tuple[int, int]]
     if job.replicas == 1:
         groups = rank_class.groups
         lacking = (
-            (arrays.returns_cpu_m(job.request, number), number)
+            (arrays.returns_cpu_m(job.request, number), number in groups.disliked, number)
             for number in groups.amount_by_node
             if job.request.fits_in(groups.capacity.free(number))
         )
         best = min(lacking, default=None)
-        shares = () if best is None else ((best[1], 1),)
+        shares = () if best is None else ((best[2], 1),)
     else:
         shares = rank_class.candidates.place(job.replicas, rank_class.within) or ()
     cores_by_job: dict[JobId, tuple[Job, int]] = {}

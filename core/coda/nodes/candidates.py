@@ -2,7 +2,7 @@
 
 A gang that one node holds goes to the fullest such node, so that emptier nodes stay whole for larger gangs. For any
 other gang, nodes are ranked by how many of its ranks they hold, most first. Filling them in this order takes the fewest
-nodes. Ties: least left over.
+nodes. Ties: least left over; then nodes, or domains with fewest nodes, that a taint asks to leave alone come last.
 Source: Philly (Jeon et al., ATC 2019), section 2.1, for gangs of several nodes; the fullest node and ties are our
 choice (docs/decisions/0049).
 """
@@ -90,8 +90,8 @@ class Candidates:
 
         First choice: the fullest node that holds the gang; ties: by name. Second: one domain of the narrowest level
         that holds it; ties: fewest nodes, then most ranks, then by name. Third: fewest nodes anywhere, unless `within`
-        (a level's index) forbids it. O(amounts) for several ranks on one node or in one domain, O(n log n) in the nodes
-        that the gang may be spread over."""
+        (a level's index) forbids it. Disliked nodes come last before the name decides. O(amounts) for several ranks on
+        one node or in one domain, O(n log n) in the nodes that the gang may be spread over."""
         if not self.may_hold(replicas):
             return None
         shares = self._place_whole(replicas, within)
@@ -191,26 +191,32 @@ class Candidates:
         return needed
 
     def _best_domain(self, level: int, replicas: int) -> str | None:
-        best: tuple[int, int, str] | None = None
+        best: tuple[int, int, int, str] | None = None
         for domain, counts in self._groups.domains[level].items():
             ranks = self._ranks_in(counts)
             if ranks >= replicas:
-                rival = (self._nodes_needed(counts, replicas), -ranks, domain)
+                disliked = self._disliked_in(level, domain)
+                rival = (self._nodes_needed(counts, replicas), -ranks, disliked, domain)
                 best = rival if best is None else min(best, rival)
-        return None if best is None else best[2]
+        return None if best is None else best[3]
+
+    def _disliked_in(self, level: int, domain: str) -> int:
+        return self._groups.count_disliked(self._capacity.levels[level].nodes_by_domain[domain])
 
     def _spread(self, numbers: Iterable[int], replicas: int) -> list[tuple[int, int]]:
         """Fill the fewest of these nodes. Ties: domains that hold most ranks. Nodes of one domain stand together."""
-        ranked: list[tuple[int, list[tuple[int, str]], Key, int]] = []
+        ranked: list[tuple[int, list[tuple[int, int, str]], Key, bool, int]] = []
+        disliked = self._groups.disliked
         key_by_amount = {amount: key for key, amount in self._keys}
-        ranks_by_domain: dict[tuple[int, str], int] = {}
+        known: dict[tuple[int, str], tuple[int, int, str]] = {}
         for number in numbers:
             amount = self._groups.amount_by_node.get(number, -1)
             if amount in key_by_amount:
                 ranks = self._ranks[amount]
-                ranked.append((-ranks, self._neighbours(number, ranks, ranks_by_domain), key_by_amount[amount], number))
+                neighbours = self._neighbours(number, ranks, known)
+                ranked.append((-ranks, neighbours, key_by_amount[amount], number in disliked, number))
         chosen: list[tuple[int, int]] = []
-        for minus_ranks, _, _, number in sorted(ranked):
+        for minus_ranks, _, _, _, number in sorted(ranked):
             chosen.append((number, min(-minus_ranks, replicas)))
             replicas += minus_ranks
             if replicas <= 0:
@@ -218,18 +224,21 @@ class Candidates:
         return self._lined_up(chosen)
 
     def _neighbours(
-        self, number: int, ranks: int, ranks_by_domain: dict[tuple[int, str], int]
-    ) -> list[tuple[int, str]]:
-        """For each level, a sort key of the node's domain: most ranks first, then by name."""
-        keys: list[tuple[int, str]] = []
+        self, number: int, ranks: int, known: dict[tuple[int, str], tuple[int, int, str]]
+    ) -> list[tuple[int, int, str]]:
+        """For each level, a sort key of the node's domain: most ranks first, then fewest disliked nodes, then by name.
+
+        `known`: the keys found before, by level and domain."""
+        keys: list[tuple[int, int, str]] = []
         for index, level in enumerate(self._capacity.levels):
             domain = level.shared_by_node[number]
             if domain is None:
-                keys.append((-ranks, ""))
+                keys.append((-ranks, 0, ""))
                 continue
-            if (index, domain) not in ranks_by_domain:
-                ranks_by_domain[index, domain] = self._ranks_in(self._groups.domains[index][domain])
-            keys.append((-ranks_by_domain[index, domain], domain))
+            if (index, domain) not in known:
+                held = self._ranks_in(self._groups.domains[index][domain])
+                known[index, domain] = (-held, self._disliked_in(index, domain), domain)
+            keys.append(known[index, domain])
         return keys
 
     def _lined_up(self, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:

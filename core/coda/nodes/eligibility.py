@@ -16,7 +16,8 @@ from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint
 from coda.model.trial_run import TRIAL_TAINT
 from coda.model.world import Node
 
-_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")  # PreferNoSchedule only lowers a score
+_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
+_PREFERS: Final = "PreferNoSchedule"  # it only decides between nodes that fit equally well
 _CONDITION_PREFIXES: Final = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -79,6 +80,15 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
 
     Who tolerates all taints does not tolerate that of nodes for trials, unlike in Kubernetes: else any user may."""
     return taint.effect not in _KEEPS_OUT or any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def is_disliked(constraints: NodeConstraints, node: Node) -> bool:
+    """True if a taint asks for other nodes where there are any that fit equally well. Source: `TaintToleration`, which
+    counts such taints; for us one is as good as several."""
+    return any(
+        taint.effect == _PREFERS and not any(_covers(toleration, taint) for toleration in constraints.tolerations)
+        for taint in node.taints
+    )
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:

@@ -6,7 +6,7 @@ constraints share the groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -25,15 +25,19 @@ class GroupMove(NamedTuple):
 
 
 class NodeGroups:
-    """Some nodes by their free amounts: all of them, and for each domain of each level."""
+    """Some nodes by their free amounts: all of them, and for each domain of each level.
 
-    def __init__(self, capacity: FreeCapacity, numbers: Iterable[int]) -> None:
+    `disliked`: those that come last among equals. One that joins or leaves these is removed and added again."""
+
+    def __init__(self, capacity: FreeCapacity, numbers: Iterable[int], disliked: Set[int] = frozenset()) -> None:
         self.capacity = capacity
         self.amount_by_node: dict[int, int] = {}
         self.nodes_by_amount: Counts = {}
         self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in capacity.levels)  # of more than one node
         self.moves: ChangeLog[GroupMove] = ChangeLog(1000)
-        self._heaps: dict[int, list[int]] = {}
+        self.disliked = disliked
+        self._nodes = len(capacity.nodes)
+        self._heaps: dict[int, list[int]] = {}  # numbers; of disliked nodes, that many higher
         self.place = capacity.journal.end  # how far the journal is read
         for number in sorted(numbers):
             self.add(number)
@@ -63,20 +67,30 @@ class NodeGroups:
         self.moves.add(GroupMove(amount, None))
 
     def first_node(self, amount: int) -> int:
-        """Return the first node by name with this amount free. There must be one."""
+        """Return the first node by name with this amount free; disliked ones come last. There must be one."""
         heap = self._heaps[amount]
-        while self.amount_by_node.get(heap[0]) != amount:
+        while not self._is_valid(heap[0], amount):
             heappop(heap)
-        return heap[0]
+        return heap[0] % self._nodes
+
+    def count_disliked(self, numbers: Iterable[int]) -> int:
+        """Return how many of these nodes are in the groups and disliked. O(1) if no node is."""
+        if not self.disliked:
+            return 0
+        return sum([number in self.disliked and number in self.amount_by_node for number in numbers])
+
+    def _is_valid(self, entry: int, amount: int) -> bool:
+        number = entry % self._nodes
+        return self.amount_by_node.get(number) == amount and (entry != number) == (number in self.disliked)
 
     def _enter(self, number: int, old: int | None) -> None:
         amount = self.capacity.free_amounts[number]
         self.amount_by_node[number] = amount
         self._count(number, amount, 1)
         heap = self._heaps.setdefault(amount, [])
-        heappush(heap, number)
+        heappush(heap, number + self._nodes if number in self.disliked else number)
         if len(heap) > 2 * self.nodes_by_amount[amount] + 16:  # nodes that came and went more than once
-            heap[:] = {other for other in heap if self.amount_by_node.get(other) == amount}
+            heap[:] = {other for other in heap if self._is_valid(other, amount)}
             heapify(heap)
         self.moves.add(GroupMove(old, amount))
 

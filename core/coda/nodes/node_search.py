@@ -14,7 +14,7 @@ from coda.model.job import Job
 from coda.model.resources import amounts_asked, key_of_amount
 from coda.model.world import Node
 from coda.nodes.candidates import Candidates, Score
-from coda.nodes.eligibility import Exclusion, is_blocked, is_tainted
+from coda.nodes.eligibility import Exclusion, is_blocked, is_disliked, is_tainted
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.label_index import LabelIndex, count_of, numbers_in
 from coda.nodes.node_groups import NodeGroups
@@ -31,6 +31,7 @@ class EligibleNodes:
         self.constraints = constraints
         self.accepting: set[int] = set()  # now
         self.matching: set[int] = set()  # also those that are cordoned, not ready, under pressure or being removed
+        self.disliked: set[int] = set()  # of `matching`, those that come last among equals
         self.excluded: Counter[Exclusion] = Counter()  # how many nodes each part of the constraints keeps out
         selected = labels.selected(constraints.selector)
         self._allowed = selected & labels.in_terms(constraints)  # by its labels, as bits
@@ -51,6 +52,8 @@ class EligibleNodes:
             self.excluded[Exclusion.TAINT] += 1
             return
         self.matching.add(number)
+        if is_disliked(self.constraints, node):
+            self.disliked.add(number)
         if not is_blocked(self.constraints, node):
             self.accepting.add(number)
 
@@ -59,6 +62,7 @@ class EligibleNodes:
         if number in self.matching:
             self.matching.remove(number)
             self.accepting.discard(number)
+            self.disliked.discard(number)
         elif self._allowed >> number & 1:
             self.excluded[Exclusion.TAINT] -= 1
 
@@ -109,21 +113,23 @@ class NodeSearch:
         """The node changed, but not its name and labels. The caller sets what is free on it.
 
         Return True if it now matches constraints that it did not match before, or the other way round."""
-        moved = False
+        moved, turned = False, set()
         for eligible in self._eligible_by_constraints.values():
-            matched = number in eligible.matching
+            matched, disliked = number in eligible.matching, number in eligible.disliked
             eligible.remove(number)
             eligible.add(number, node)
             moved |= matched != (number in eligible.matching)
+            if disliked != (number in eligible.disliked):
+                turned.add(eligible)
         self.capacity.replace_node(number, node)
         self._empties_by_eligible.clear()
         for (eligible, within, avoid, side), groups in self.groups_by_key.items():
             groups.refresh()
             belongs = number in eligible.accepting and self._allows(number, within, avoid, side)
+            if number in groups.amount_by_node and (not belongs or eligible in turned):
+                groups.remove(number)
             if belongs and number not in groups.amount_by_node:
                 groups.add(number)
-            elif not belongs and number in groups.amount_by_node:
-                groups.remove(number)
         return moved
 
     def ranks_when_empty(self, rank_class: RankClass, level: int | None) -> int:
@@ -179,7 +185,7 @@ class NodeSearch:
         groups = self.groups_by_key.get(key)
         if groups is None:
             numbers = (number for number in eligible.accepting if self._allows(number, within, avoid, side))
-            groups = self.groups_by_key[key] = NodeGroups(self.capacity, numbers)
+            groups = self.groups_by_key[key] = NodeGroups(self.capacity, numbers, eligible.disliked)
         return groups
 
     def _allows(self, number: int, within: int | None, avoid: frozenset[str], side: Hashable) -> bool:
