@@ -8,6 +8,7 @@ from typing import Final
 
 from coda.wording import counted, listed
 from coda_cli.doctor.agents import agents, gpus_of
+from coda_cli.doctor.claimed_gpus import claimed_gpus
 from coda_cli.doctor.daemon_sets import kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, history_volume, node_clocks, scheduler, versions
@@ -38,6 +39,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield _policies(seen)
     yield from _cpu_jobs(seen)
     yield from _gpu_nodes(seen)
+    yield from claimed_gpus(seen)
     yield from unlabelled_nodes(seen)
     yield from suspect_gpus(seen)
     yield from agents(seen)
