@@ -35,7 +35,8 @@ _WRITTEN: Final[Mapping[str, str]] = {
     "TrainingJob": """
         status.array status.attempt status.avoidNodes status.completionTime status.conditions status.cores
         status.coresMultipleOf
-        status.delays.began status.delays.cause status.delays.doing status.delays.heldSeconds
+        status.delays.began status.delays.cause status.delays.doing status.delays.gpusPerRank status.delays.gpusSince
+        status.delays.heldGPUSeconds status.delays.heldSeconds status.delays.ranksWithGPUs
         status.delays.runSeconds status.delays.since status.delays.waits
         status.disruptions status.disruptionsInARow
         status.failure.advice status.failure.alike.jobs status.failure.alike.names status.failure.attempt

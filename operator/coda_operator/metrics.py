@@ -185,12 +185,11 @@ class Metrics:
         finally:
             self._reconcile_s.observe(time.perf_counter() - started_s)
 
-    def count_ends(self, before: Progress, after: Progress, gpus: int = 0, uid: str = "") -> None:
-        """Count the attempt and the resize that this change of a job ended, now that it is written. `gpus`: of all its
-        ranks; `uid`: of the job."""
+    def count_ends(self, before: Progress, after: Progress, uid: str = "") -> None:
+        """Count the attempt and the resize that this change of a job ended, now that it is written. `uid`: of it."""
         if after.stopped is not None and after.stopped != before.stopped:
             self._stops.labels(after.stopped.cause.value, after.stopped.answer.value).inc()
-            self._lost_gpu_s.labels(after.stopped.cause.value).inc(after.stopped.lost_s * gpus)
+            self._lost_gpu_s.labels(after.stopped.cause.value).inc(after.lost_gpu_s - before.lost_gpu_s)
         if after.resize is not None and after.resize.has_ended and after.resize != before.resize:
             self._resizes.labels(self._bounded(after.resize.reason or after.resize.state.value)).inc()
         stopped = after.phase in FINISHED or after.phase is Phase.SUSPENDED

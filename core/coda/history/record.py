@@ -54,6 +54,8 @@ class FinishedJob:
     lost_s: float = 0.0  # of `held_s`, work that stops for other jobs threw away
     trial: str = ""  # what came of its trial, as in the status; empty: it had none
     trial_s: float = 0.0  # how long the trial had its one GPU; not in `held_s`
+    summed_gpu_s: float | None = None  # GPU-seconds as they were summed while it lived; None: nobody did
+    summed_lost_gpu_s: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -62,13 +64,15 @@ class FinishedJob:
 
     @property
     def held_gpu_s(self) -> float:
-        """GPU-seconds that the job had GPUs for."""
-        return self.held_s * self.gpus
+        """GPU-seconds that the job had GPUs for, at the size of each attempt, while the pods of a stopped one end, too.
+
+        Of a record that has no sum: as if it always had the size that it had at its end."""
+        return self.held_s * self.gpus if self.summed_gpu_s is None else self.summed_gpu_s
 
     @property
     def lost_gpu_s(self) -> float:
-        """GPU-seconds of work that stops for other jobs threw away."""
-        return self.lost_s * self.gpus
+        """GPU-seconds of work that stops for other jobs threw away, at the size that it had at each stop."""
+        return self.lost_s * self.gpus if self.summed_lost_gpu_s is None else self.summed_lost_gpu_s
 
     @property
     def trial_saved_gpu_s(self) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from coda.history.delay_causes import DelayCause
+from coda.history.held_gpus import HeldGpus, summed
 
 
 class Doing(Enum):
@@ -35,6 +36,7 @@ class TimeSpent:
     waits: tuple[tuple[DelayCause, int], ...] = ()  # by name; none without a second
     held_s: int = 0
     run_s: int = 0  # of these, with all ranks started
+    gpus: HeldGpus | None = None  # by a clock of its own; None: nobody has summed it, and `held_s` says it
 
     @property
     def wait_s(self) -> int:
@@ -84,12 +86,15 @@ def with_wait(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusTimes:
-    """The times in a job's status: 0 for none. `started_s` is of its first attempt that ran, the launch of its last."""
+    """The times in a job's status: 0 for none. `started_s` is of its first attempt that ran, the launch of its last.
+
+    `gpus`: of its gang now."""
 
     queued_s: float
     launched_s: float
     started_s: float
     ended_s: float
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,7 @@ class Split:
     waits: tuple[tuple[str, float], ...]
     held_s: float
     run_s: float
+    gpu_s: float | None = None  # GPU-seconds as they were summed; None: nobody did
 
 
 def split_of(spent: TimeSpent | None, times: StatusTimes) -> Split:
@@ -114,6 +120,9 @@ def split_of(spent: TimeSpent | None, times: StatusTimes) -> Split:
         held_s = max(held_s, times.ended_s - times.launched_s)
         if times.started_s:
             run_s = max(run_s, times.ended_s - max(times.launched_s, times.started_s))
+    gpu_s = None
+    if closed is not None and closed.gpus is not None:
+        gpu_s = summed(closed.gpus, times.ended_s).gpu_s + max(0.0, held_s - closed.held_s) * times.gpus
     held_s = min(max(0.0, held_s), total_s)
     run_s = min(max(0.0, run_s), held_s)
     waits: Mapping[str, float] = {} if closed is None else {cause.value: seconds for cause, seconds in closed.waits}
@@ -123,4 +132,6 @@ def split_of(spent: TimeSpent | None, times: StatusTimes) -> Split:
     elif seen_s < left_s:
         unseen = DelayCause.UNSEEN.value
         waits = {**waits, unseen: waits.get(unseen, 0.0) + left_s - seen_s}
-    return Split(waits=tuple(sorted(wait for wait in waits.items() if wait[1] > 0)), held_s=held_s, run_s=run_s)
+    return Split(
+        waits=tuple(sorted(wait for wait in waits.items() if wait[1] > 0)), held_s=held_s, run_s=run_s, gpu_s=gpu_s
+    )

@@ -173,6 +173,7 @@ class Progress:
     stop_due_s: float = 0.0  # its stop is announced, and carried out then, by the operator's own stamp
     stopped: StopRecord | None = None  # the last stop for another job
     lost_s: float = 0.0  # work that all such stops threw away, in whole seconds
+    lost_gpu_s: float = 0.0  # the same in GPU-seconds, at the size that the job had at each stop
     spent: TimeSpent | None = None  # how its time went, up to the last written change; None: it has no account yet
     trial: TrialRun | None = None  # its trial, before any gang
 
@@ -187,6 +188,7 @@ class Terms:
     """The part of the spec that concerns the life of the job. Durations in seconds."""
 
     replicas: int
+    gpus_per_replica: int = 0
     retries: int = 3
     rank_zero_decides: bool = False  # success policy RankZero; else all ranks must succeed
     active_deadline_s: float | None = None  # how long it may run, over all attempts
@@ -270,6 +272,7 @@ class Step:
     delete: tuple[RankPod, ...] = ()
     at_s: float = 0.0  # when the attempt had begun to run, or ended, if `progress` says that long after; 0: now
     record: bool = False  # store the record of its end: until then the job is kept
+    over: bool = False  # it is deleted and nothing of it may still run: its account ends, before it has its record
     let_go: tuple[RankPod, ...] = ()  # pods that are held and needed no longer; not those of `delete`
     disconnect: bool = False  # delete its Service: none of its ranks may still run
     finalize: bool = False  # let the API server delete the job: nothing of it is left
@@ -340,6 +343,11 @@ def is_live(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig)
     """True if the pod may still run: it has not ended, and nobody has to confirm its end on a lost node."""
     leaves = pod.terminating and pod.node is not None and is_lost(pod.node, now, now_s, config)
     return not pod.ended and not leaves
+
+
+def live_ranks(now: Situation, now_s: float, config: LifecycleConfig) -> int:
+    """Return how many pods of the job have a node and may still run, of any attempt."""
+    return sum(1 for pod in now.pods if pod.owned and pod.node and is_live(pod, now, now_s, config))
 
 
 def is_alone(now: Situation, now_s: float, config: LifecycleConfig) -> bool:

@@ -332,12 +332,13 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     limit_s = kept_s(now, config)
     over = limit_s is not None and now_s >= progress.completion_s + limit_s
     edited_s = progress.completion_s + config.edit_s if refused else 0.0  # its user is about to write it, too
+    is_live_yet = any(is_live(pod, now, now_s, config) for pod in now.pods)
     record = lacks_its_record(now)
-    free = now.held and now_s >= edited_s and not any(is_live(pod, now, now_s, config) for pod in now.pods)
+    free = now.held and now_s >= edited_s and not is_live_yet
     return Step(
         progress=replace(progress, generation=now.generation),
         delete=running,
-        record=record,
+        record=record and not is_live_yet,  # until then they hold GPUs
         disconnect=free and not record,
         finalize=free and not record,
         remove=over and not record and not stays(now),

@@ -72,6 +72,7 @@ def stop(now: Situation, order: StopOrder, now_s: float, answer: StopAnswer = St
         message=f"attempt {now.progress.attempt}: {_HOW[answer]} so that {order.by} gets its room",
         stopped=record,
         lost_s=now.progress.lost_s + record.lost_s,
+        lost_gpu_s=now.progress.lost_gpu_s + record.lost_s * now.terms.replicas * now.terms.gpus_per_replica,
     )
     return Step(progress=stopped, delete=deletable(now.pods))
 

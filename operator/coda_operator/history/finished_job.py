@@ -32,16 +32,17 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     ended_s = (progress.completion_s if has_ended else 0.0) or now_s
     if spent is not None:  # it has whole seconds, and knows of an end that was seen long after
         ended_s = float(spent.since_s if has_ended and spent.doing is Doing.ENDED else int(ended_s))
+    gpus = spec["replicas"] * spec["gpusPerReplica"]
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
         launched_s=0.0 if progress.is_tried else progress.launch_s,
         started_s=0.0 if progress.is_tried else min(progress.start_s, ended_s),
         ended_s=ended_s,
+        gpus=gpus,
     )
     split = split_of(spent, times)
     tuning = _tuning(job)
     cores_given = (status.get("cores") or 0) // (1 if progress.is_tried else spec["replicas"])
-    gpus = spec["replicas"] * spec["gpusPerReplica"]
     return FinishedJob(
         uid=job.uid,
         attempt=progress.attempt,
@@ -67,6 +68,8 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
         idle_gpu_s=_idle_gpu_s(tuning, cores_given, gpus, split),
         failures=progress.failures,
         lost_s=progress.lost_s,
+        summed_gpu_s=split.gpu_s,
+        summed_lost_gpu_s=progress.lost_gpu_s,
         trial=_trial_outcome(progress, times.ended_s),
         trial_s=_trial_s(progress, times.ended_s),
     )
@@ -110,12 +113,15 @@ def _cores_tuned(tuning: Tuning | None) -> int | None:
 
 
 def _idle_gpu_s(tuning: Tuning | None, cores: int, gpus: int, split: Split) -> float | None:
-    """GPUs are idle until all ranks run, and then as measured with the cores that the job had at its end."""
+    """GPUs are idle until all ranks run, and then as measured with the cores that the job had at its end.
+
+    Attempts of another size count in proportion."""
     points = tuning.found.curve if tuning is not None and tuning.found is not None else ()
     share = next((point.share for point in points if point.cores == cores), None)
     if share is None:
         return None
-    return gpus * (split.held_s - split.run_s * share)
+    held_gpu_s = gpus * split.held_s if split.gpu_s is None else split.gpu_s
+    return held_gpu_s * (1.0 - split.run_s * share / split.held_s) if split.held_s else 0.0
 
 
 def _text(words: str, most: int) -> str:

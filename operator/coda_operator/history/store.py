@@ -197,7 +197,10 @@ class Store:
 
 
 _ENDINGS: Final = frozenset(ending.value for ending in Ending)
-_SIMPLE: Final = tuple(column.name for column in FINISHED_JOBS.columns if column.name != "ending")
+_FIELD_BY_COLUMN: Final = {column.name: column.name for column in FINISHED_JOBS.columns if column.name != "ending"} | {
+    "held_gpu_s": "summed_gpu_s",
+    "lost_gpu_s": "summed_lost_gpu_s",
+}
 
 
 def _waits_of(rows: list[dict[str, Any]], connection: Connection) -> dict[tuple[str, int], list[tuple[str, float]]]:
@@ -211,12 +214,13 @@ def _waits_of(rows: list[dict[str, Any]], connection: Connection) -> dict[tuple[
 
 
 def _row(job: FinishedJob) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in _SIMPLE} | {"ending": job.ending.value}
+    return {column: getattr(job, field) for column, field in _FIELD_BY_COLUMN.items()} | {"ending": job.ending.value}
 
 
 def _job(row: dict[str, Any], waits: Iterable[tuple[str, float]]) -> FinishedJob:
     owner, word = row.get("owner") or row["namespace"], row["ending"]
-    fields = row | {"owner": owner, "waits": tuple(waits)}
+    fields = {_FIELD_BY_COLUMN.get(column, column): value for column, value in row.items()}
+    fields |= {"owner": owner, "waits": tuple(waits)}
     if word not in _ENDINGS:  # a newer operator's: reports show it as a failure, by its word
         return FinishedJob(**(fields | {"ending": Ending.FAILED, "failure_class": row["failure_class"] or word}))
     return FinishedJob(**(fields | {"ending": Ending(word)}))

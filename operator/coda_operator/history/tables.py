@@ -18,7 +18,7 @@ from sqlalchemy import (
     Table,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """Of the newest migration, whose tables these are."""
 
 METADATA = MetaData()
@@ -63,6 +63,8 @@ FINISHED_JOBS = Table(
     Column("trial", String(16), nullable=False, server_default=""),  # empty: none
     Column("trial_s", Float(53), nullable=False, server_default="0"),
     Column("owner", String(256), nullable=False, server_default=""),  # empty: the namespace
+    Column("held_gpu_s", Float(53)),  # null: `held_s` times the GPUs
+    Column("lost_gpu_s", Float(53)),  # null: `lost_s` times the GPUs
     Index("finished_jobs_by_end", "ended_s"),
     Index("finished_jobs_by_owner", "namespace", "ended_s"),
 )

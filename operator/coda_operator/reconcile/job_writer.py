@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 from coda.lifecycle import Progress
 from coda.lifecycle.event_rules import is_news
@@ -21,6 +22,9 @@ from coda_operator.reconcile.request_slots import RequestSlots
 from coda_operator.reconcile.seat_environment import LEFT_OUT, left_out_text
 from coda_operator.reconcile.status import PASSING_FIELDS, status_json
 from coda_operator.view import ClusterView, JobRecord
+from coda_operator.view.time_ledger import GangSeen
+
+DEFAULT_GRACE_S: Final = 30.0  # of Kubernetes, for pods that do not say how long they may take to end
 
 
 class JobWriter:
@@ -57,13 +61,24 @@ class JobWriter:
         finalizers = job.json["metadata"]["finalizers"]
         await self._set_finalizers(job, [name for name in finalizers if name != FINALIZER])
 
-    async def write_progress(self, job: JobRecord, after: Progress, request: Json | None, *, at_s: float = 0.0) -> None:
+    async def write_progress(
+        self,
+        job: JobRecord,
+        after: Progress,
+        request: Json | None,
+        *,
+        at_s: float = 0.0,
+        live: int | None = None,
+        is_over: bool = False,
+    ) -> None:
         """Write the status if it or the request changed, of a held job only; then count it and post an event.
 
-        `at_s`: when that happened which this change says; 0: now."""
+        `at_s`: when that happened which this change says; 0: now. `live`: ranks whose pods may still run; None: nobody
+        looked. `is_over`: it is deleted, and nothing of it may still run."""
         before, old = job.progress, job.json.get("status") or {}
         at_s = at_s or self._clock()
-        spent = self._cluster.times.to_write(job.uid, before, after, old, at_s)
+        gang = _gang(job.json["spec"], live, is_over=is_over)
+        spent = self._cluster.times.to_write(job.uid, before, after, old, at_s, gang)
         after = replace(after, spent=spent)
         if after == before and request == job.request:
             return
@@ -73,7 +88,7 @@ class JobWriter:
         async with self._requests.writing():
             path = f"{job.path}/status"
             written = await apply_status(self._client, path, patch, manager=OPERATOR, fields=PASSING_FIELDS)
-        self._metrics.count_ends(before, after, status["gpus"], job.uid)
+        self._metrics.count_ends(before, after, job.uid)
         self._metrics.count_trial(before, after, status["gpus"])
         placed_s = job.placement.committed_s if job.placement is not None else 0.0
         self._metrics.count_start(before, after, placed_s, at_s)
@@ -98,3 +113,14 @@ class JobWriter:
             written = await self._client.patch(job.path, patch)
         self._cluster.put_written(written)
         return written
+
+
+def _gang(spec: Json, live: int | None, *, is_over: bool) -> GangSeen:
+    grace_s = ((spec.get("template") or {}).get("spec") or {}).get("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
+    return GangSeen(
+        ranks=spec["replicas"],
+        gpus_per_rank=spec["gpusPerReplica"],
+        live=live,
+        grace_s=float(grace_s),
+        is_over=is_over,
+    )

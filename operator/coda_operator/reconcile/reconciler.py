@@ -29,7 +29,7 @@ from coda.lifecycle import (
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.node_loss import node_word_s
-from coda.lifecycle.state import of_attempt
+from coda.lifecycle.state import live_ranks, of_attempt
 from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound, Rejected
@@ -260,7 +260,8 @@ class Reconciler:
         elif step.create:
             self._writer.tell_what_is_left_out(job, step.create)
             return self._clock()  # the next step, at once, decides on the pods that now exist
-        await self._writer.write_progress(job, step.progress, request, at_s=step.at_s)
+        live = live_ranks(now, self._clock(), self._config)
+        await self._writer.write_progress(job, step.progress, request, at_s=step.at_s, live=live, is_over=step.over)
         namespace = job.json["metadata"]["namespace"]
         not_told_s = await self._announcer.tell(job, step.progress.stop_due_s, step.announce)
         not_deleted_s = await self._endings.delete(namespace, job.uid, step.delete)
@@ -280,10 +281,15 @@ class Reconciler:
 
     def _post_record(self, job: JobRecord) -> float:
         """Have the record of the job's end stored; return when to look again."""
+        job = self._newest(job)  # its account was written in this step
         live = None if job.progress.phase in FINISHED else self._cluster.times.of(job.uid)
         record = finished_job(job, live or job.progress.spent, self._clock())
         since_s = job.progress.completion_s if job.progress.phase in FINISHED else job.deleted_s
         return self._outbox.post(job.key, record, since_s)
+
+    def _newest(self, job: JobRecord) -> JobRecord:
+        known = self._cluster.job(job.key)
+        return known if known is not None and known.uid == job.uid else job
 
     async def _require_newest(self, job: JobRecord) -> None:
         """Raise Conflict if the job changed. A pod without an owner is forged, unless its job is being orphaned."""

@@ -85,7 +85,7 @@ def status_json(progress: Progress, old: Item, request: Item | None, spec: Item,
     if request is not None:
         status["request"] = dict(request)
         status["cores"] = (1 if progress.is_tried else spec["replicas"]) * request["cpusPerReplica"]
-    status |= _of_earlier_attempts(progress) | _of_stops(progress, status["gpus"])
+    status |= _of_earlier_attempts(progress) | _of_stops(progress)
     status |= {} if progress.spent is None else {"delays": account_json(progress.spent)}
     if progress.resize is not None:
         status["resize"] = resize_json(progress.resize)
@@ -150,11 +150,11 @@ def failure_json(failure: FailureRecord) -> Json:
     return fields
 
 
-def _of_stops(progress: Progress, gpus: int) -> Json:
+def _of_stops(progress: Progress) -> Json:
     """How it was last stopped for another job, and what all such stops cost."""
     status: Json = {} if progress.stopped is None else {"lastStop": stop_record_json(progress.stopped)}
     if progress.lost_s >= 1.0:
-        status |= {"lostSeconds": int(progress.lost_s), "lostGPUSeconds": int(progress.lost_s) * gpus}
+        status |= {"lostSeconds": int(progress.lost_s), "lostGPUSeconds": int(progress.lost_gpu_s)}
     return status
 
 

@@ -152,6 +152,7 @@ def terms_from_json(spec: Item) -> Terms:
     """Return what a TrainingJob's `spec`, with the CRD's defaults filled in, says of its life."""
     return Terms(
         replicas=spec["replicas"],
+        gpus_per_replica=spec["gpusPerReplica"],
         retries=spec["retries"],
         rank_zero_decides=spec["successPolicy"] == "RankZero",
         active_deadline_s=spec.get("activeDeadlineSeconds"),
@@ -216,6 +217,7 @@ def progress_from_json(status: Item, *, is_deleted: bool = False) -> Progress:
         stop_due_s=seconds_from_time(status.get("stopDeadline")),
         stopped=stop_record_from_json(status.get("lastStop")),
         lost_s=float(status.get("lostSeconds") or 0),
+        lost_gpu_s=float(status.get("lostGPUSeconds") or 0),
         spent=readable_account(status),
         trial=trial_from_json(status),
     )

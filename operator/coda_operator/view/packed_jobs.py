@@ -140,7 +140,8 @@ def _back_off_of(status: Json) -> tuple[tuple[str, Any], ...]:
 def _without_finished_parts(job: Json) -> Json:
     """Return a finished job without what nothing reads again: template, placement, progress, tuning, most annotations.
 
-    A refused template stays: it may be edited. What tuning found stays until the job's record is stored."""
+    A refused template stays: it may be edited. What tuning found stays until the job's record is stored, and so does
+    how long its pods may take to end."""
     status = job.get("status") or {}
     if status.get("phase") not in FINISHED_PHASES or status.get("reason") == TEMPLATE_REFUSED:
         return job
@@ -148,9 +149,15 @@ def _without_finished_parts(job: Json) -> Json:
     unread = ("placement", "progress") if is_held else ("placement", "progress", "tuning")
     return job | {
         "metadata": {name: field for name, field in job["metadata"].items() if name != "annotations"} | _notes(job),
-        "spec": {name: field for name, field in job["spec"].items() if name != "template"},
+        "spec": {name: field for name, field in job["spec"].items() if name != "template"} | _grace(job, is_held),
         "status": {name: field for name, field in status.items() if name not in unread},
     }
+
+
+def _grace(job: Json, is_held: bool) -> Json:
+    pod = (job["spec"].get("template") or {}).get("spec") or {}
+    grace_s = pod.get("terminationGracePeriodSeconds") if is_held else None
+    return {} if grace_s is None else {"template": {"spec": {"terminationGracePeriodSeconds": grace_s}}}
 
 
 def _notes(job: Json) -> Json:

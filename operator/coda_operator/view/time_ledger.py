@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from zlib import crc32
 
 from coda.errors import InvalidInput
 from coda.history.delay_causes import DelayCause, cause_in_phase, cause_of_word
+from coda.history.held_gpus import HeldGpus, holding, summed
 from coda.history.time_spent import Doing, TimeSpent, begun, counted, moved_on
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase, PlacementState
@@ -37,15 +38,28 @@ _HOLDING: Final = {
     Phase.STARTING: Doing.HOLDING,
     Phase.RUNNING: Doing.RUNNING,
 }
+_HELD: Final = frozenset(_HOLDING.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSeen:
+    """A gang as a step finds it. `live`: ranks whose bound pods may still run; None: nobody looked."""
+
+    ranks: int
+    gpus_per_rank: int
+    live: int | None = None
+    grace_s: float = 0.0  # so long its pods may take to end
+    is_over: bool = False  # the job is deleted, and nothing of it may still run
 
 
 class TimeLedger:
-    """An account for each live job, by uid."""
+    """An account for each live job, by uid; of a finished one while pods of it still hold GPUs."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, TimeSpent] = {}
         self._seen_by_uid: dict[str, TimeSpent] = {}  # the same since this process first saw the job: for metrics
         self._unwritten_s: dict[str, float] = {}  # since when the account is not as in the status
+        self._with_pods: set[str] = set()  # jobs of which this process has seen a pod that may run
         self._past: Counter[DelayCause] = Counter()  # what this process saw of jobs that are forgotten
 
     def see(self, uid: str, status: Item, now_s: float) -> None:
@@ -54,18 +68,23 @@ class TimeLedger:
         In a phase that is not known it goes on with what it did."""
         name = status.get("phase")
         if name in _FINISHED:
-            self.forget(uid, now_s)
+            self._see_finished(uid, readable_account(status), now_s)
         if name not in _UNDER_WAY:
             return
         phase = Phase(name)
         wanted = (status.get("attempt") or 1, status.get("observedGeneration"))
         doing, cause = _doing(phase, status, wanted, is_tried=runs_trial(status))
         written, known = readable_account(status), self._by_uid.get(uid)
+        if written is not None and written.doing is Doing.ENDED:  # it is deleted, and had no pod left then
+            doing = Doing.ENDED
         if known is None:
             known = written or begun(doing, cause, now_s)
             self._seen_by_uid[uid] = begun(doing, cause, now_s)
         elif written is not None and _is_as(written, doing, cause) and not _is_as(known, doing, cause):
-            known = written if written.since_s >= known.since_s else known  # our own write, by the moment that it says
+            newer = written if written.since_s >= known.since_s else known  # our own write, by the moment that it says
+            known = replace(newer, gpus=written.gpus)
+        elif written is not None and known.gpus is None:
+            known = replace(known, gpus=written.gpus)
         self._by_uid[uid] = after = moved_on(known, doing, cause, now_s)
         self._seen_by_uid[uid] = moved_on(self._seen_by_uid[uid], doing, cause, now_s)
         if after == written:
@@ -73,22 +92,56 @@ class TimeLedger:
         else:
             self._unwritten_s.setdefault(uid, now_s)
 
-    def to_write(self, uid: str, before: Progress, after: Progress, status: Item, now_s: float) -> TimeSpent | None:
+    def _see_finished(self, uid: str, written: TimeSpent | None, now_s: float) -> None:
+        known = self._by_uid.get(uid)
+        if written is None or written.gpus is None or not written.gpus.ranks:
+            self.forget(uid, now_s)
+            return
+        self._past.update(dict(counted(self._seen_by_uid.pop(uid), now_s).waits) if uid in self._seen_by_uid else {})
+        self._by_uid[uid] = known if known is not None and known.doing is Doing.ENDED else written
+        if self._by_uid[uid] == written:
+            self._unwritten_s.pop(uid, None)
+
+    def _see_pods(self, uid: str, gang: GangSeen, now_s: float) -> None:
+        """Of pods that had to end, these are left. Those that went unseen had their grace period at most."""
+        if gang.live:
+            self._with_pods.add(uid)
+        known = self._by_uid.get(uid)
+        if known is None or known.gpus is None or known.doing in _HELD or gang.live is None:
+            return
+        held, left = known.gpus, min(known.gpus.ranks, gang.live)
+        at_s = now_s if uid in self._with_pods else min(now_s, held.since_s + gang.grace_s)
+        if left < held.ranks:
+            self._by_uid[uid] = replace(known, gpus=holding(held, left, held.gpus_per_rank, at_s))
+            self._unwritten_s.setdefault(uid, now_s)
+
+    def to_write(
+        self, uid: str, before: Progress, after: Progress, status: Item, now_s: float, gang: GangSeen | None = None
+    ) -> TimeSpent | None:
         """Return the account to write with a change of the job's progress, at the moment that the change has.
 
         If nothing else changes, it is the one that is written, until the new one is due. The account of a job that was
         refused and then edited goes on: it was its user's turn meanwhile."""
+        if gang is not None:
+            self._see_pods(uid, gang, now_s)
+        due_s, known = self.due_s(uid), self._by_uid.get(uid) or before.spent
+        is_due, is_over = due_s is not None and now_s >= due_s, gang is not None and gang.is_over
         if after.phase is None or (before.phase in FINISHED and after.completion_s == before.completion_s):
-            return before.spent
-        due_s = self.due_s(uid)
-        if after == before and (due_s is None or now_s < due_s):
+            return _with_gpus(before.spent, known, is_due=is_due)
+        is_end = is_over and known is not None and known.doing is not Doing.ENDED
+        if after == before and not is_due and not is_end:
             return before.spent
         wanted = (after.attempt, after.generation)
         doing, cause = _doing(after.phase, status, wanted, is_tried=after.is_tried)
-        known = self._by_uid.get(uid) or before.spent or begun(doing, cause, after.queued_s or now_s)
-        if known.doing is Doing.ENDED and before.phase in FINISHED:
+        known = known or begun(doing, cause, after.queued_s or now_s)
+        if is_over:
+            doing = Doing.ENDED
+        elif known.doing is Doing.ENDED:
             known = replace(known, doing=Doing.WAITING, cause=DelayCause.HOLD)
-        found = moved_on(known, doing, cause, _moment_s(before, after, now_s))
+        at_s = _moment_s(before, after, now_s)
+        found = moved_on(known, doing, cause, at_s)
+        if gang is not None:
+            found = replace(found, gpus=_gpus_after(known, doing, gang, at_s))
         if found == before.spent:
             self._unwritten_s.pop(uid, None)
         return found
@@ -113,6 +166,7 @@ class TimeLedger:
         """It has ended, or it is gone."""
         self._by_uid.pop(uid, None)
         self._unwritten_s.pop(uid, None)
+        self._with_pods.discard(uid)
         seen = self._seen_by_uid.pop(uid, None)
         if seen is not None:
             self._past.update(dict(counted(seen, now_s).waits))
@@ -144,6 +198,7 @@ def account_from_json(status: Item) -> TimeSpent | None:
             waits=tuple(sorted(waits.items(), key=lambda wait: wait[0].value)),
             held_s=int(found.get("heldSeconds") or 0),
             run_s=int(found.get("runSeconds") or 0),
+            gpus=_gpus_from_json(found),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"status.delays cannot be read: {error}") from error
@@ -161,7 +216,22 @@ def account_json(spent: TimeSpent) -> Json:
     }
     if spent.cause is not None:
         found["cause"] = spent.cause.value
+    if spent.gpus is not None:
+        found |= {"heldGPUSeconds": spent.gpus.gpu_s, "gpusSince": time_from_seconds(spent.gpus.since_s)}
+        if spent.gpus.ranks:
+            found |= {"ranksWithGPUs": spent.gpus.ranks, "gpusPerRank": spent.gpus.gpus_per_rank}
     return found
+
+
+def _gpus_from_json(delays: Item) -> HeldGpus | None:
+    if "gpusSince" not in delays:
+        return None
+    return HeldGpus(
+        since_s=int(seconds_from_time(delays["gpusSince"])),
+        ranks=int(delays.get("ranksWithGPUs") or 0),
+        gpus_per_rank=int(delays.get("gpusPerRank") or 0),
+        gpu_s=int(delays.get("heldGPUSeconds") or 0),
+    )
 
 
 def readable_account(status: Item) -> TimeSpent | None:
@@ -170,6 +240,30 @@ def readable_account(status: Item) -> TimeSpent | None:
         return account_from_json(status)
     except InvalidInput:
         return None
+
+
+def _with_gpus(written: TimeSpent | None, known: TimeSpent | None, *, is_due: bool) -> TimeSpent | None:
+    """The account of a finished job: with fewer pods that hold GPUs, if it is time to write that; none is left."""
+    if written is None or known is None or known.gpus is None or (known.gpus.ranks and not is_due):
+        return written
+    return replace(written, gpus=known.gpus)
+
+
+def _gpus_after(known: TimeSpent, doing: Doing, gang: GangSeen, at_s: float) -> HeldGpus:
+    """The sum of GPU-seconds of a job that does this from now on.
+
+    An attempt keeps its size. An account without a sum, of an earlier version, had always the size of now."""
+    held, was_held = known.gpus, known.doing in _HELD
+    if held is None:
+        held = HeldGpus(since_s=known.since_s, gpu_s=known.held_s * gang.ranks * gang.gpus_per_rank)
+        held = holding(held, gang.ranks, gang.gpus_per_rank, known.since_s) if was_held else held
+    if doing in _HELD:
+        is_same = was_held and held.ranks
+        return held if is_same else holding(held, gang.ranks, gang.gpus_per_rank, at_s)
+    if was_held:
+        held = summed(held, at_s)  # from its end on, pods that go unseen have their grace period
+    left = held.ranks if gang.live is None else min(held.ranks, gang.live)
+    return holding(held, 0 if gang.is_over else left, held.gpus_per_rank, at_s)
 
 
 def _is_as(spent: TimeSpent, doing: Doing, cause: DelayCause) -> bool:
