@@ -349,12 +349,17 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     unrecorded = lacks_its_record(now)
+    has_live = any(is_live(pod, now, now_s, config) for pod in now.pods) and not now.orphaning
+    over = unrecorded and not has_live and now.progress.phase not in FINISHED
+    at_s = now.ended_s if over else 0.0  # if nobody saw its end, its pods say it
     if now.orphaning:
-        return Step(progress=now.progress, record=unrecorded, finalize=now.held and not unrecorded)
+        finalize = now.held and not unrecorded
+        return Step(progress=now.progress, record=unrecorded, over=over, at_s=at_s, finalize=finalize)
     left = tuple(pod for pod in pods_left(now, now_s, config) if pod.owned)
     told = with_stuck(now.progress, left, now_s, config)
     record = unrecorded and not left
-    return Step(progress=told, delete=deletable(left), record=record, finalize=not left and now.held and not record)
+    finalize = not left and now.held and not record
+    return Step(progress=told, delete=deletable(left), record=record, over=over, at_s=at_s, finalize=finalize)
 
 
 _PASSING = frozenset({Phase.LAUNCHED, Phase.STARTING})

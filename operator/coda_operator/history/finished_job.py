@@ -31,7 +31,7 @@ def finished_job(job: JobRecord, spent: TimeSpent | None, now_s: float) -> Finis
     has_ended = progress.phase in FINISHED
     ended_s = (progress.completion_s if has_ended else 0.0) or now_s
     if spent is not None:  # it has whole seconds, and knows of an end that was seen long after
-        ended_s = float(spent.since_s if has_ended and spent.doing is Doing.ENDED else int(ended_s))
+        ended_s = float(spent.since_s if spent.doing is Doing.ENDED else int(ended_s))
     gpus = spec["replicas"] * spec["gpusPerReplica"]
     times = StatusTimes(
         queued_s=min(progress.queued_s, spent.began_s) if spent is not None else progress.queued_s,
