@@ -22,10 +22,12 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 
 _RECONCILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
-_LAUNCH_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0)
-_WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.0)  # to three days
+_LAUNCH_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0)
+_WAIT_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.0, 1209600.0)  # to two weeks
 _MOST_REASONS = 64  # kubelets and controllers write some of them, in their own words
 _UNDER_WAY = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+_UNBOUND = frozenset({Phase.QUEUED, Phase.LAUNCHED})
+_LAUNCHED = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED})
 _NEW = "New"  # not accepted yet
 _PASSING = (_NEW, Phase.RESTARTING.value)
 """Phases in which a job should not stay. A new job that says why it is not accepted may: its namespace is to change."""
@@ -220,10 +222,12 @@ class Metrics:
             self._saved_gpu_s.inc(after.trial.held_s * (gpus - 1))
 
     def count_start(self, before: Progress, after: Progress, placed_s: float, now_s: float) -> None:
-        """Observe the wait that this change of a job ended, or its launch; `placed_s`: when its place was decided."""
-        if before.phase is Phase.QUEUED and after.phase is Phase.LAUNCHED and before.waiting_s:
+        """Observe the wait that this change of a job ended, or its launch; `placed_s`: when its place was decided.
+
+        Phases that are over already are skipped: one change may end both."""
+        if before.phase is Phase.QUEUED and after.phase in _LAUNCHED and before.waiting_s:
             self._wait_s.observe(max(0.0, after.launch_s - before.waiting_s))
-        if before.phase is Phase.LAUNCHED and after.phase in (Phase.STARTING, Phase.RUNNING) and placed_s:
+        if before.phase in _UNBOUND and after.phase in (Phase.STARTING, Phase.RUNNING) and placed_s:
             self._launch_s.observe(max(0.0, now_s - placed_s))
 
     def _bounded(self, reason: str) -> str:

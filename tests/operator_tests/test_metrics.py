@@ -168,6 +168,10 @@ def test_each_attempt_that_ends_is_counted_once(before: Phase | None, after: Pha
     ("before", "after", "waits", "launches"),
     [
         pytest.param(Phase.QUEUED, Phase.LAUNCHED, 50.0, 0.0, id="its wait ended"),
+        pytest.param(Phase.QUEUED, Phase.STARTING, 50.0, 3.0, id="its pods are bound already"),
+        pytest.param(Phase.QUEUED, Phase.RUNNING, 50.0, 3.0, id="its pods run already: who created them was killed"),
+        pytest.param(Phase.QUEUED, Phase.SUCCEEDED, 50.0, 0.0, id="rank 0 has decided already"),
+        pytest.param(Phase.QUEUED, Phase.RESTARTING, 0.0, 0.0, id="rolled back while launching"),
         pytest.param(Phase.LAUNCHED, Phase.STARTING, 0.0, 3.0, id="all its pods are bound"),
         pytest.param(Phase.LAUNCHED, Phase.RUNNING, 0.0, 3.0, id="bound and started at once"),
         pytest.param(Phase.STARTING, Phase.RUNNING, 0.0, 0.0, id="it was bound before"),
