@@ -132,6 +132,7 @@ async def _run(settings: Settings, client: Client) -> None:
     async def lead_whenever_possible() -> None:
         while True:
             await schema.wait_until_complete()
+            metrics.begin_term()
             await lead(elector, lambda: asyncio.create_task(_term(cluster, queue, works, liveness)))
 
     judge = judge_of(settings.metrics_access, client)

@@ -47,6 +47,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.registry = registry
         self._monotonic = monotonic
+        self._jobs: Callable[[], Iterable[Json]] | None = None
         self._late_s: dict[str, float] = {}  # when its last attempt missed the start deadline, by the job's UID
         self._reconcile_s = Histogram(
             "coda_operator_reconcile_duration_seconds",
@@ -170,7 +171,12 @@ class Metrics:
     def show_jobs(self, jobs: Callable[[], Iterable[Json]], clock: Callable[[], float] = time.time) -> None:
         """Report the jobs by phase, whose attempts failed, and which are held up, at each scrape; only the leader knows
         any. `clock`: the API server's time."""
+        self._jobs = jobs
         self.registry.register(_Jobs(jobs, clock))
+
+    def begin_term(self) -> None:
+        """Forget what an earlier term saw of single jobs: another replica has led meanwhile."""
+        self._late_s.clear()
 
     def show_waits(self, booked_s: Callable[[], Mapping[DelayCause, int]]) -> None:
         """Report at each scrape what waits are booked as; only the leader sees any."""
@@ -206,6 +212,9 @@ class Metrics:
     def _late_jobs(self) -> float:
         since_s = self._monotonic() - LATE_FOR_S
         self._late_s = {uid: late_s for uid, late_s in self._late_s.items() if late_s > since_s}
+        if self._late_s and self._jobs is not None:  # those that are gone start no more
+            known = {job["metadata"]["uid"] for job in self._jobs()}
+            self._late_s = {uid: late_s for uid, late_s in self._late_s.items() if uid in known}
         return float(len(self._late_s))
 
     def count_trial(self, before: Progress, after: Progress, gpus: int) -> None:

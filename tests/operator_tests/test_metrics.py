@@ -112,6 +112,19 @@ def test_jobs_that_start_late_are_shown_until_they_run_or_for_three_hours() -> N
     assert late() == 0
 
 
+def test_jobs_that_are_gone_or_of_an_earlier_term_do_not_start_late() -> None:
+    """Another replica may have seen them run."""
+    shown = metrics()
+    known = [KnownJob({"metadata": {"namespace": "n", "name": "a", "uid": "a"}})]
+    shown.show_jobs(lambda: known)
+    missed = Progress(phase=Phase.FAILED, reason="StartDeadlineExceeded")
+    for uid in ("a", "b"):
+        shown.count_ends(Progress(phase=Phase.STARTING), missed, uid=uid)
+    assert value(shown, "coda_operator_late_start_jobs") == 1
+    shown.begin_term()
+    assert value(shown, "coda_operator_late_start_jobs") == 0
+
+
 def test_jobs_that_stay_new_or_restart_for_long_are_shown_by_the_longest() -> None:
     shown, now_s = metrics(), [100.0]
 
