@@ -43,6 +43,7 @@ class SeenPod(NamedTuple):
     started_s: float  # by its node's clock
     finished_s: float  # by its node's clock; 0: not all containers have
     running_s: float  # when it was first seen with a container started, by our clock; 0: never
+    has_restarted: bool  # a container started again in place: the node tells of its last start only
 
     @property
     def has_ended(self) -> bool:
@@ -84,6 +85,7 @@ def seen_pod(item: Item, now_s: float, before: SeenPod | None) -> SeenPod | None
         started_s=started_s,
         finished_s=finished_s,
         running_s=running_s,
+        has_restarted=any(container.get("restartCount") for container in status.get("containerStatuses") or ()),
     )
 
 
@@ -95,8 +97,8 @@ def finished_cpu_job(pod: SeenPod, ended_s: float) -> FinishedCpuJob:
     wait_s = (pod.released_s or ended_s) - pod.created_s
     held_s = ended_s - pod.released_s if pod.released_s else 0.0
     run_s = pod.finished_s - pod.started_s if pod.finished_s and pod.started_s else 0.0
-    if not pod.finished_s and pod.running_s:
-        run_s = ended_s - pod.running_s
+    if pod.running_s and (not pod.finished_s or pod.has_restarted):
+        run_s = max(run_s, ended_s - pod.running_s)
     return FinishedCpuJob(
         uid=pod.uid,
         namespace=pod.namespace,

@@ -94,3 +94,14 @@ def test_ranks_of_gangs_are_no_cpu_jobs(labels: dict[str, Any]) -> None:
 def test_a_request_that_no_database_holds_is_cut() -> None:
     job = record(cpu_pod(phase("Failed"), cpu="9000000000000000000"))
     assert job.cpu_m == 2**62
+
+
+def test_a_container_that_was_started_again_has_run_since_it_was_first_seen_running() -> None:
+    """It says only when its last start was: here a minute before its end, 100 hours after the first."""
+    hours_s = 360_000.0
+    begun = seen_pod(cpu_pod(phase("Running", started_s=CREATED_S + 20.0)), CREATED_S + 20.0, None)
+    ended = phase("Succeeded", started_s=CREATED_S + hours_s, finished_s=CREATED_S + hours_s + 60.0)
+    ended["containerStatuses"][0]["restartCount"] = 1
+    seen = seen_pod(cpu_pod(ended), CREATED_S + hours_s + 60.0, begun)
+    assert seen is not None
+    assert finished_cpu_job(seen, CREATED_S + hours_s + 60.0).run_s == hours_s + 40.0
