@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from io import StringIO
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -36,6 +37,8 @@ def report_command(
 ) -> None:
     """Report on finished jobs: waits and run times by size, endings, causes of delay, failures, owners.
 
+    GPU-hours are those that jobs which ended in the span held within it; jobs that still run are in none of them.
+
     The tables are those of Philly's study (Jeon et al., ATC 2019), over the records in the history store; CPU jobs have
     tables of their own. Exit code 0:
     reported; 1: the store is away; 2: wrong usage."""
@@ -47,7 +50,7 @@ def report_command(
         now_s = time.time()
         from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
         with opened_store(history) as store:
-            found = report(store.jobs(from_s, now_s + 1))
+            found = report(store.jobs(from_s, now_s + 1), from_s or -inf, now_s + 1)
             cpu = cpu_report(store.cpu_jobs.lines(from_s, now_s + 1))
         if not (found.jobs or cpu.use.jobs):
             raise InvalidInput(f"--since {since}: no job has ended since then; all takes everything")

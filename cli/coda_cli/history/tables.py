@@ -90,6 +90,7 @@ def word_tables(report: HistoryReport, top: int) -> tuple[WordTable, ...]:
         ),
         WordTable(
             title="Owners",
+            note="GPU-hours held within the span, of jobs that ended in it; jobs that still run are left out.",
             columns=("owner", "jobs", "wait p50", "wait p90", "GPU-hours", "lost by stops", "utilisation"),
             rows=tuple(_owner(row) for row in report.owners[:top]),
         ),

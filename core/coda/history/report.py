@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
+from coda.history.accounts import share_within
 from coda.history.delay_causes import FRAGMENTED, DelayCause, cause_of_word
 from coda.history.record import Ending, FinishedJob
 
@@ -121,7 +122,7 @@ class OwnerRow:
     jobs: int
     wait_p50_s: float | None  # of jobs whose wait is known; None: of none it is
     wait_p90_s: float | None
-    gpu_s: float
+    gpu_s: float  # held within the span
     lost_gpu_s: float  # of these, work that stops for other jobs threw away
     use: float | None
 
@@ -165,15 +166,16 @@ class _Group:
     owners: set[str] = field(default_factory=set)
     trials_by_size: list[int] = field(default_factory=lambda: [0, 0, 0])
 
-    def add(self, job: FinishedJob) -> None:
+    def add(self, job: FinishedJob, share: float) -> None:
+        """`share`: how much of what the job held counts, in 0..1."""
         self.jobs += 1
         self.trials += max(1, job.failures)
         self.trials_by_size[(job.gpus > 1) + (job.gpus > SMALL_GPUS)] += max(1, job.failures)
-        self.gpu_s += job.held_gpu_s
-        self.lost_gpu_s += job.lost_gpu_s
+        self.gpu_s += job.held_gpu_s * share
+        self.lost_gpu_s += job.lost_gpu_s * share
         if job.idle_gpu_s is not None:
-            self.measured_gpu_s += job.held_gpu_s
-            self.busy_gpu_s += job.held_gpu_s - job.idle_gpu_s
+            self.measured_gpu_s += job.held_gpu_s * share
+            self.busy_gpu_s += (job.held_gpu_s - job.idle_gpu_s) * share
         self.runs_s.append(job.run_s)
         if job.wait_is_known:
             self.waits_s.append(job.wait_s)
@@ -245,8 +247,10 @@ def _count(delay: list[float], job: FinishedJob, seconds: float) -> None:
         delay[2] += seconds
 
 
-def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
-    """Return the tables of these jobs, read once. O(jobs log jobs), and two numbers kept of each job."""
+def report(jobs: Iterable[FinishedJob], from_s: float = -inf, to_s: float = inf) -> HistoryReport:
+    """Return the tables of these jobs, read once. O(jobs log jobs), and two numbers kept of each job.
+
+    GPU time is what they held within [from_s, to_s), as in `accounts`; jobs, runs and waits are whole."""
     sizes = {name: _Group() for name, _ in SIZES}
     endings = {name: _Group() for _, name in ENDINGS}
     failures: dict[str, _Group] = {}
@@ -263,8 +267,9 @@ def report(jobs: Iterable[FinishedJob]) -> HistoryReport:
         groups.append(uses.setdefault((size, ending), _Group()))
         if job.ending is Ending.FAILED:
             groups.append(failures.setdefault(job.failure_class or job.reason, _Group()))
+        share = share_within(job, from_s, to_s)
         for group in groups:
-            group.add(job)
+            group.add(job, share)
         if job.trial:
             _add_trial(trials.setdefault(job.trial, [0.0, 0.0, 0.0]), job)
         if job.run_s >= SHORT_RUN_S:

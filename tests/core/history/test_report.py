@@ -234,3 +234,16 @@ def test_sizes(gpus: int, size: str) -> None:
 
 def test_percentiles_are_by_nearest_rank() -> None:
     assert [percentile([3.0, 1.0, 2.0], share) for share in (0.0, 0.34, 0.9)] == [1.0, 2.0, 3.0]
+
+
+def test_gpu_time_is_what_was_held_within_the_span() -> None:
+    """A job that held its GPUs for two months, and ended a little after the span had begun."""
+    day_s = 86400.0
+    long = job(owner="a", ended_s=60 * day_s, held_s=60 * day_s, idle_gpu_s=30 * day_s, lost_s=6 * day_s)
+    within = job(owner="b", ended_s=60 * day_s, held_s=day_s, idle_gpu_s=0.0)
+    found = report([long, within], 59 * day_s, 61 * day_s)
+    assert found.gpu_s == pytest.approx(2 * day_s)
+    assert {row.owner: row.gpu_s for row in found.owners} == pytest.approx({"a": day_s, "b": day_s})
+    assert {row.owner: row.lost_gpu_s for row in found.owners} == pytest.approx({"a": 0.1 * day_s, "b": 0.0})
+    assert {row.owner: row.use for row in found.owners} == {"a": 0.5, "b": 1.0}
+    assert report([long, within]).gpu_s == pytest.approx(61 * day_s)
