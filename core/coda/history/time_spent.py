@@ -3,7 +3,8 @@
 The account is in the job's status, so it survives whoever keeps it. It counts whole seconds of one clock, the API
 server's: each second between two moments is in one place, and all of them together are the whole time. Where the clock
 goes back nothing is added, and nothing is taken away. Who finds a job without an account begins one in the middle: what
-is missing then is a wait of its own cause, `UNSEEN`.
+is missing then is a wait of its own cause, `UNSEEN`. GPU-seconds have a clock of their own: the pods of an attempt that
+was stopped may still hold GPUs while the job waits, or after it has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from coda.history.delay_causes import DelayCause
-from coda.history.held_gpus import HeldGpus, summed
 
 
 class Doing(Enum):
@@ -23,6 +23,21 @@ class Doing(Enum):
     HOLDING = "Holding"  # it has its GPUs, and not all ranks have started
     RUNNING = "Running"
     ENDED = "Ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGpus:
+    """GPU-seconds up to `since_s`, in whole seconds; from then on `ranks` hold GPUs."""
+
+    since_s: int
+    ranks: int = 0
+    gpus_per_rank: int = 0  # 0 while no rank holds any, as the status has it
+    gpu_s: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it holds now."""
+        return self.ranks * self.gpus_per_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,19 @@ def counted(spent: TimeSpent, now_s: float) -> TimeSpent:
         return replace(spent, since_s=at_s, waits=with_wait(spent.waits, spent.cause, passed_s))
     ran_s = passed_s if spent.doing is Doing.RUNNING else 0
     return replace(spent, since_s=at_s, held_s=spent.held_s + passed_s, run_s=spent.run_s + ran_s)
+
+
+def summed(held: HeldGpus, now_s: float) -> HeldGpus:
+    """Return the sum up to now. Twice at one moment is as once; a clock put back adds nothing."""
+    at_s = max(int(now_s), held.since_s)
+    return replace(held, since_s=at_s, gpu_s=held.gpu_s + (at_s - held.since_s) * held.gpus)
+
+
+def holding(held: HeldGpus, ranks: int, gpus_per_rank: int, now_s: float) -> HeldGpus:
+    """Return the sum of a job of which so many ranks hold GPUs from now on. The same sum if nothing changed."""
+    if ranks * gpus_per_rank == held.gpus:
+        return held
+    return replace(summed(held, now_s), ranks=ranks, gpus_per_rank=gpus_per_rank if ranks else 0)
 
 
 def with_wait(

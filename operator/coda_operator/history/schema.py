@@ -21,6 +21,7 @@ from coda_operator.history.tables import (
     LAST_IN_EARLIER,
     METADATA,
     REVISION,
+    SINCE_EARLIER,
     VERSION,
 )
 
@@ -56,7 +57,7 @@ def _take_over(connection: Connection, name: str, tables: Set[str]) -> None:
         is_ours = len(there) == 1 and there[0] in _known(_config(connection))
     if is_ours:
         _run(_config(connection, EARLIER_VERSION.name), name, LAST_IN_EARLIER)
-    elif obstacle := _obstacle(connection):
+    elif obstacle := _obstacle(connection, SINCE_EARLIER):
         raise Outage(
             f"{name}: it has tables of the history's names, but no version of Coda's: {obstacle}; "
             "give the history a database or a schema of its own"
@@ -102,8 +103,8 @@ def _run(config: Config, name: str, revision: str) -> None:
         raise Outage(f"{name}: {first_line(error)}") from error
 
 
-def _obstacle(connection: Connection) -> str:
-    """Return why this version cannot write the database; empty if it can."""
+def _obstacle(connection: Connection, coming: Set[str] = frozenset()) -> str:
+    """Return why this version cannot write the database; empty if it can. `coming`: columns that it may lack yet."""
     found = inspect(connection)
     for table in METADATA.sorted_tables:
         if table is VERSION:
@@ -112,7 +113,7 @@ def _obstacle(connection: Connection) -> str:
             return f"{table.name} is missing"
         there = {column["name"]: column for column in found.get_columns(table.name)}
         for column in table.columns:
-            if column.name not in there:
+            if column.name not in there and column.name not in coming:
                 return f"{table.name}.{column.name} is missing"
         for name, other in there.items():
             is_filled = other["nullable"] or other["default"] is not None or "identity" in other or "computed" in other

@@ -35,6 +35,9 @@ EARLIER_VERSION = Table("alembic_version", MetaData(), Column("version_num", Str
 
 LAST_IN_EARLIER = "0006"
 
+SINCE_EARLIER = frozenset({"held_gpu_s", "lost_gpu_s"})
+"""The columns that came after `LAST_IN_EARLIER`: tables whose version is taken over may lack them."""
+
 FINISHED_JOBS = Table(
     "finished_jobs",
     METADATA,

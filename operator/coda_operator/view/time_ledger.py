@@ -15,8 +15,7 @@ from zlib import crc32
 
 from coda.errors import InvalidInput
 from coda.history.delay_causes import DelayCause, cause_in_phase, cause_of_word
-from coda.history.held_gpus import HeldGpus, holding, summed
-from coda.history.time_spent import Doing, TimeSpent, begun, counted, moved_on
+from coda.history.time_spent import Doing, HeldGpus, TimeSpent, begun, counted, holding, moved_on, summed
 from coda.lifecycle import Progress
 from coda.model import FINISHED, Phase, PlacementState
 from coda.model.decision import WaitCode

@@ -73,6 +73,8 @@ def test_a_back_up_of_an_older_version_under_a_running_operator_is_brought_up_to
         database,
         "ALTER TABLE finished_jobs DROP COLUMN trial",
         "ALTER TABLE finished_jobs DROP COLUMN trial_s",
+        "ALTER TABLE finished_jobs DROP COLUMN held_gpu_s",
+        "ALTER TABLE finished_jobs DROP COLUMN lost_gpu_s",
         "DROP TABLE finished_cpu_job_waits",
         "DROP TABLE finished_cpu_jobs",
         "DROP TABLE counted_cpu_jobs",

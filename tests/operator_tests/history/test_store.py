@@ -58,7 +58,7 @@ def test_what_is_written_is_read(database: URL) -> None:
     jobs = [
         record(1),
         record(2, cores_asked=3, cores_tuned=None, idle_gpu_s=None, waits=(), ending=Ending.DELETED),
-        record(3, attempt=4, failures=3, category="", started_s=0.0),
+        record(3, attempt=4, failures=3, category="", started_s=0.0, summed_gpu_s=160.0, summed_lost_gpu_s=7.0),
     ]
     assert store.write(jobs) == 3
     assert list(store.jobs(*ALWAYS)) == jobs
@@ -142,7 +142,7 @@ def test_alembic_is_loaded_only_for_another_version(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], check=True)
 
 
-NEWER = ("owner", "lost_s", "trial", "trial_s")  # columns that the first tables lacked
+NEWER = ("owner", "lost_s", "trial", "trial_s", "held_gpu_s", "lost_gpu_s")  # columns that the first tables lacked
 
 
 def test_an_older_database_keeps_its_records(database: URL) -> None:
