@@ -87,7 +87,9 @@ def job_of_array(job: Item) -> JobOfArray:
     """Read a TrainingJob."""
     spec, status = spec_of_attempt(job), job.get("status") or {}
     gpus = int(spec["gpusPerReplica"]) * int(spec.get("replicas") or 1)
-    is_waiting = status.get("phase") in (None, "Queued") and not status.get("placement")
+    placement, generation = status.get("placement") or {}, job["metadata"].get("generation")
+    is_placed = (placement.get("attempt"), placement.get("generation")) == (status.get("attempt"), generation)
+    is_waiting = status.get("phase") in (None, "Queued") and not (placement and is_placed)
     return JobOfArray(id_of(job), LARGE if gpus >= LARGE_GPUS else SMALL, is_waiting)
 
 

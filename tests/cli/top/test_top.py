@@ -194,3 +194,16 @@ def test_a_look_that_takes_long_is_followed_by_a_pause_as_long(monkeypatch: pyte
     for took_s, between_s in ((0.5, 2.5), (10.0, 20.0)):
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             assert set(runner.run(followed(took_s))) == {between_s}
+
+
+@pytest.mark.parametrize(
+    ("placement", "waits"),
+    [({"attempt": 2, "generation": 3}, False), ({"attempt": 1, "generation": 3}, True), ({}, True)],
+)
+def test_the_placement_of_an_earlier_attempt_is_none(placement: Any, waits: bool) -> None:
+    job = {
+        "metadata": {"namespace": "default", "name": "j", "generation": 3},
+        "spec": {"replicas": 1, "gpusPerReplica": 1},
+        "status": {"phase": "Queued", "attempt": 2, "observedGeneration": 3, "placement": placement},
+    }
+    assert job_of_array(job).is_waiting is waits
