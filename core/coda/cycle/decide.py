@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
 from coda.cache.quotas import QuotaLedger
-from coda.cache.world_index import PlannerCache
+from coda.cache.world_index import PlannerCache, WorldIndex
 from coda.cycle.judging import Judging
 from coda.cycle.resize_grants import answers_to_wishes
 from coda.cycle.starts import CycleStarts
 from coda.cycle.wait_reasons import refusals_of
 from coda.model.capacity import after_stops
-from coda.model.decision import Decision
-from coda.model.job import JobId, Phase
+from coda.model.decision import Decision, Stop
+from coda.model.job import JobId, Phase, StopCause
 from coda.model.resources import NOTHING, Resources
 from coda.model.world import World
 from coda.policy.config import PolicyConfig
 from coda.policy.reclaim import next_reclaim_s
 from coda.promises import PromiseBook, PromiseHold
+from coda.tenants.memory import key_of_stop
 
 MOMENT_S: Final = 5.0
 """So long nothing starts beside a job that would not have to stop others if it waited. Our choice: a gang's ranks end
@@ -82,9 +83,8 @@ def decide(
     if kept is not None:
         this.start_in_between(kept, hold, book)
         hold.count_idle()
-    this.release_delayed()
-    if this.stops and index.tenants is not None:  # what stops changes the shares, so that another would be tried first
-        book.fair_shares.note(this.stops[0].by, (), now_s)
+    this.withheld.release()
+    _note_claim(index, this.stops, book, now_s)
 
     # 5. Explain why the rest waits.
     refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons, notes=this.notes)
@@ -104,6 +104,16 @@ def decide(
         faults=tuple(judging.faults),
         wake_s=wake_s,
     )
+
+
+def _note_claim(index: WorldIndex, stops: Sequence[Stop], book: PromiseBook, now_s: float) -> None:
+    """Remember for whom these stop: what stops changes the shares, so that another job would be tried first."""
+    if not stops or index.tenants is None:
+        return
+    holdings = [index.holdings.of(stop.job) for stop in stops]
+    notice_s = max([holding.job.stop_notice_s for holding in holdings if holding is not None], default=0.0)
+    lent = [key_of_stop(stop) for stop in stops if stop.cause is StopCause.FAIR_SHARE]
+    book.fair_shares.note(stops[0].by, lent, now_s, notice_s=min(notice_s, index.config.stop_notice_limit_s))
 
 
 def decide_around(

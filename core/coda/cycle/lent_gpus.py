@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from math import ceil
 
 from coda.cache.gang_class import GangClass, QueuedJob
@@ -82,11 +82,11 @@ class LentGpus:
             self._use[key] = (usable, used)
         return self._use[key]
 
-    def owed(self) -> list[QueuedJob]:
-        """Return the first job of each class that still waits for GPUs its tenant owns, in order.
+    def owed(self, early: Set[JobId]) -> list[QueuedJob]:
+        """Return the first job of each class that still waits for GPUs its tenant owns, in order; none of `early`.
 
         O(classes log them)."""
-        started = self._index.started()
+        started = early | set(self._index.started())
         first: list[QueuedJob] = []
         for gang_class in self._index.queue.class_by_key.values():
             if not gang_class.job.request.gpus or not Takings(self._ledger, gang_class.job, owns=True).is_owed:

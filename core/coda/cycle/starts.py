@@ -17,19 +17,19 @@ from coda.cycle.start_ways import NO_START, Attempt, start_way
 from coda.cycle.victims import Delay, stopped_in_turn
 from coda.model.decision import Grant, Start, Stop, WaitReason
 from coda.model.job import Job, JobId
-from coda.model.resources import NOTHING, Resources, key_of_amount
+from coda.model.resources import key_of_amount
 from coda.policy.order import SortKey
 from coda.promises import (
     Kept,
     Promise,
     PromiseBook,
     PromiseHold,
+    Withheld,
     in_turn,
     keep_nodes,
     overdue,
     stopped_for_promise,
 )
-from coda.tenants.memory import key_of_stop
 
 _PROMISED: Final = 4
 """The overdue jobs, of different classes, that are looked at in every cycle; of those behind them one is, in turns. Our
@@ -42,8 +42,8 @@ _Line = tuple[SortKey, QueuedJob, Iterator[QueuedJob]]
 class CycleStarts:
     """The starts of one cycle, in order, and the `stops` or `returns` for the first job that could start then.
 
-    With the first of them nothing else starts, so that nobody takes what is being freed. `delays`: the jobs for which
-    somebody may stop later. Until `release_delayed` nobody takes what they need."""
+    With the first of them nothing else starts, so that nobody takes what is being freed. Until `withheld` is
+    released nobody takes what jobs need for which somebody stopped, or may stop later."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class CycleStarts:
     ) -> None:
         self.starts: list[Start] = []
         self.stops: tuple[Stop, ...] = ()
-        self.delays: dict[JobId, Delay] = {}
-        self._withheld: dict[int, Resources] = {}  # for these jobs, by node
+        self.withheld = Withheld(index)
+        self._delays: dict[JobId, Delay] = {}  # by jobs for which somebody may stop later
         self.returns: tuple[Grant, ...] = ()
         self._index = index
         self._quotas = quotas
@@ -67,7 +67,8 @@ class CycleStarts:
         self._patient = patient  # nobody stops for these
         self._way = start_way(index, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
-        self._early: set[JobId] = set()  # those that started before all others: they are overdue, or others stopped
+        # Those that started before all others, since they are overdue or others stopped; or what they need is withheld.
+        self._early: set[JobId] = set()
         self._own = None if index.arrays is None else OwnCores(index.arrays, index.capacity)
         self._lent: LentGpus | None = None
         if index.tenants is not None and index.config.returns_lent_gpus:
@@ -77,19 +78,34 @@ class CycleStarts:
     def reasons(self) -> dict[JobId, WaitReason]:
         """Why single jobs wait, instead of what is short: what they need is lent, and comes back later."""
         reasons = {} if self._lent is None else self._lent.reasons
-        return reasons | {job: delay.reason() for job, delay in self.delays.items()}
+        return reasons | {job: delay.reason() for job, delay in self._delays.items()}
 
     def start_claimed(self, book: PromiseBook) -> None:
-        """Start the jobs first that others stopped for: what these leave is for nobody else."""
+        """Start the jobs first that others stopped for: what these leave is for nobody else.
+
+        While only a limit of its tenants bars one, since it counts those until they are gone, its place is withheld."""
         if self.is_over:
             return
         for job_id in book.fair_shares.claims(self._index.queue.job_ids(), self._now_s):
             queued = self._index.queue.get(job_id)
             if queued is None or not queued.may_start(self._now_s):
                 continue
-            may_not = self._is_barred(queued.job) or self._is_beyond_quota(queued)
-            if not may_not and self._start(queued, may_stop=False):
+            if self._is_barred(queued.job) or self._is_beyond_resource_quota(queued):
+                continue
+            if self._is_beyond_quota(queued):
+                self._withhold(queued)
+            elif self._start(queued, may_stop=False):
                 self._early.add(job_id)
+
+    def _withhold(self, queued: QueuedJob) -> None:
+        """Let nobody take the place of a job that starts there once those are gone that leave its tenants enough."""
+        job, tenants = queued.job, self._index.tenants
+        if self._lent is None or tenants is None or not job.request.gpus or tenants.lacking(job):
+            return
+        shares = self._attempt(queued).shares
+        if shares is not None:
+            self.withheld.for_claim(job, shares)
+            self._early.add(job.id)
 
     @property
     def notes(self) -> Mapping[GangClass, str]:
@@ -103,7 +119,7 @@ class CycleStarts:
         if self.is_over or self._lent is None:
             return
         self._lent.hold = hold
-        for queued in self._lent.owed():
+        for queued in self._lent.owed(self._early):
             job = queued.job
             if (
                 job.id in self._patient
@@ -118,7 +134,6 @@ class CycleStarts:
                 queued.gang_class, partial(self._lent.stops_for, book.fair_shares), queued, ()
             )
             if self.stops:
-                book.fair_shares.note(queued.job.id, [key_of_stop(stop) for stop in self.stops], self._now_s)
                 return
 
     def start_overdue(self, book: PromiseBook) -> Kept | None:
@@ -228,18 +243,12 @@ class CycleStarts:
         """True if nothing more may start in this cycle: what is being freed has its owner."""
         return bool(self.stops or self.returns)
 
-    def release_delayed(self) -> None:
-        """Withhold nothing any more for jobs that wait until somebody may stop."""
-        capacity = self._index.capacity
-        self._index.set_free({number: capacity.free(number) + amount for number, amount in self._withheld.items()})
-        self._withheld = {}
-
     def wake_s(self) -> float | None:
         """When time alone lets a job be stopped, if nobody is stopped now."""
         if self.is_over:
             return None
         lent_s = None if self._lent is None else self._lent.wake_s
-        moments_s = [self._way.wake_s(), lent_s, *(delay.until_s for delay in self.delays.values())]
+        moments_s = [self._way.wake_s(), lent_s, *(delay.until_s for delay in self._delays.values())]
         return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
 
     def _start_classes(self, gang_classes: Sequence[GangClass]) -> None:
@@ -352,17 +361,6 @@ class CycleStarts:
             self._judging.reserves(queued.gang_class)
         return kept
 
-    def _delay(self, job: Job, delay: Delay) -> None:
-        """The job needs what is free on these nodes besides what it will be given back there. An overdue one is tried
-        twice in a cycle, and needs it once."""
-        if job.id in self.delays:
-            return
-        self.delays[job.id] = delay
-        taken = {number: job.request * ranks for number, ranks in delay.shares}
-        self._index.set_free({number: self._index.capacity.free(number) - amount for number, amount in taken.items()})
-        for number, amount in taken.items():
-            self._withheld[number] = self._withheld.get(number, NOTHING) + amount
-
     def _stopped_for_promise(self, queued: QueuedJob) -> tuple[Stop, ...]:
         victims = stopped_for_promise(self._index, queued.job, self._now_s)
         if not victims:
@@ -383,8 +381,10 @@ class CycleStarts:
             if may_stop and not self._merely_prefers(queued):
                 if job.id not in self._patient:
                     self.stops, self.returns = found.stops, found.returns
-                if found.delay is not None:
-                    self._delay(job, found.delay)
+                # It needs what is free there besides what it will be given back. An overdue job is tried twice.
+                if found.delay is not None and job.id not in self._delays:
+                    self._delays[job.id] = found.delay
+                    self.withheld.withhold(job, found.delay.shares)
             return False
         self._judging.starts(queued.gang_class)
         self._quotas.count_start(job)

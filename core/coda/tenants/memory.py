@@ -14,37 +14,38 @@ from coda.policy.config import FairShareConfig
 from coda.policy.reclaim import WINDOW_S
 
 CLAIM_S: Final = 120.0
-"""For so long a job goes first for which gangs stopped. Our choice: twice the time that pods have to end."""
+"""For so long after their notice a job goes first for which gangs stopped. Our choice: twice the time that pods have to
+end."""
 
 
 class FairShareMemory:
     """Give one to every decision of one planner. To decide twice at one time changes nothing more."""
 
     def __init__(self) -> None:
-        self._claimed_s: dict[JobId, float] = {}  # since when a job goes first, in order
+        self._claims: dict[JobId, tuple[float, float]] = {}  # since when a job goes first, and for how long, in order
         self._stopped_s: dict[str, float] = {}  # by job and attempt: when it was told to stop
 
     def copied(self) -> FairShareMemory:
         """Return the same memory as an object of its own."""
         copied = FairShareMemory()
-        copied._claimed_s, copied._stopped_s = dict(self._claimed_s), dict(self._stopped_s)
+        copied._claims, copied._stopped_s = dict(self._claims), dict(self._stopped_s)
         return copied
 
-    def note(self, by: JobId, stopped: Collection[str], now_s: float) -> None:
-        """Gangs stop for this job. `stopped`: their keys, each unique."""
-        self._claimed_s.setdefault(by, now_s)
+    def note(self, by: JobId, stopped: Collection[str], now_s: float, *, notice_s: float = 0.0) -> None:
+        """Gangs stop for this job. `stopped`: their keys, each unique. `notice_s`: their longest notice."""
+        self._claims[by] = (now_s, CLAIM_S + notice_s)  # it keeps its place, and waits for those, too
         for key in stopped:
             self._stopped_s.setdefault(key, now_s)
 
     def claims(self, waiting: Collection[JobId], now_s: float) -> list[JobId]:
         """Return the waiting jobs for which gangs stopped, the earliest first; forget all others."""
-        if self._claimed_s:
-            self._claimed_s = {
-                job: min(since_s, now_s)  # clocks step back, too
-                for job, since_s in self._claimed_s.items()
-                if job in waiting and now_s - since_s < CLAIM_S
+        if self._claims:
+            self._claims = {
+                job: (min(since_s, now_s), lasts_s)  # clocks step back, too
+                for job, (since_s, lasts_s) in self._claims.items()
+                if job in waiting and now_s - since_s < lasts_s
             }
-        return list(self._claimed_s)
+        return list(self._claims)
 
     def next_stop_s(self, config: FairShareConfig, keys: Collection[str], now_s: float) -> float | None:
         """Return when the budget lets these gangs stop for one more job; None if it does now.

@@ -22,3 +22,12 @@ def test_a_clock_that_steps_back_makes_no_claim_last_longer() -> None:
     memory.note(JOB, (), 10_000.0)
     assert memory.claims([JOB], 1000.0) == [JOB]
     assert memory.claims([JOB], 1000.0 + CLAIM_S) == []
+
+
+def test_a_claim_lasts_longer_by_the_notice_of_those_who_stop_and_each_stop_begins_another() -> None:
+    memory = FairShareMemory()
+    memory.note(JOB, (), 1000.0, notice_s=120.0)
+    assert memory.claims([JOB], 1119.0 + CLAIM_S) == [JOB]
+    memory.note(JOB, (), 1100.0 + CLAIM_S)
+    assert memory.claims([JOB], 1099.0 + 2 * CLAIM_S) == [JOB]
+    assert memory.claims([JOB], 1100.0 + 2 * CLAIM_S) == []
