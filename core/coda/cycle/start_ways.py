@@ -80,15 +80,19 @@ class PreemptingStart:
 
     def may_start(self, gang_class: GangClass) -> bool:
         """Of equal gangs, the first may stop every job that the others may."""
-        if self._plain.may_start(gang_class):
-            return True
+        return self._plain.may_start(gang_class) or self._may_stop_for(gang_class)
+
+    def _may_stop_for(self, gang_class: GangClass) -> bool:
         first = next(gang_class.startable(self._now_s), None)
         return first is not None and self._running.may_stop_for(first.job, self._now_s)
 
     def attempt(self, queued: QueuedJob, *, is_overdue: bool) -> Attempt:
-        """Find nodes for the job, or who must stop for it."""
+        """Find nodes for the job, or who must stop for it.
+
+        Only where `may_start` says so too: the cache knows more of what does not fit, and who is asked and spared sets
+        when the next cycle is due."""
         found = self._plain.attempt(queued, is_overdue=is_overdue)
-        if found.shares is not None:
+        if found.shares is not None or not (is_overdue or self._may_stop_for(queued.gang_class)):
             return found
         rank_class = self._index.rank_class(queued.gang_class)
         return Attempt(stops=preempted_for(self._running, queued.job, rank_class, self._now_s, is_overdue=is_overdue))

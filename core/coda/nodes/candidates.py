@@ -17,7 +17,8 @@ from coda.model.resources import Resources
 from coda.nodes.node_groups import Counts, GroupMove, NodeGroups
 
 Key = tuple[Any, ...]
-"""How good a free amount is for the gang, best first. Distinct amounts have distinct keys."""
+"""How good a free amount is for the gang, best first. Distinct amounts have distinct keys; but for gangs of several
+ranks the same amount on nodes of different sizes has one."""
 
 Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
 """How good a node is for a gang of one rank, lowest first; from its request, what is free there and the node's size.
@@ -112,14 +113,23 @@ class Candidates:
         return self._spread(self._groups.amount_by_node, replicas) if within is None else None
 
     def _fullest(self, replicas: int) -> int:
-        """Return the amount with least left over among those that hold this many ranks; there must be one."""
-        nodes_by_amount, ranks_by_amount = self._groups.nodes_by_amount, self._ranks
+        """Return the amount with least left over among those that hold this many ranks; there must be one.
+
+        The same is left over on nodes of different sizes: then that of the first node by name."""
+        nodes_by_amount, ranks_by_amount, first_node = (
+            self._groups.nodes_by_amount,
+            self._ranks,
+            self._groups.first_node,
+        )
         fullest = self._keys[0]
         for key, amount in self._keys:
             ranks = ranks_by_amount[amount]
             if ranks < replicas:
                 break  # they come by ranks, most first
-            if ranks < ranks_by_amount[fullest[1]] and amount in nodes_by_amount:
+            if amount not in nodes_by_amount:
+                continue
+            is_as_full = key == fullest[0] and first_node(amount) < first_node(fullest[1])
+            if ranks < ranks_by_amount[fullest[1]] or is_as_full:
                 fullest = (key, amount)
         return fullest[1]
 
