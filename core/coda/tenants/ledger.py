@@ -124,19 +124,24 @@ class TenantLedger:
     def shortage(self, job: Job) -> TenantShortage | None:
         """Return the first quota, from the job's tenant upwards, that leaves less than the whole gang needs.
 
-        None if there is none, or whoever has it may borrow."""
+        One that is too small as a whole goes before: no job that ends helps there. None if there is none, or whoever
+        has it may borrow."""
         gpus = job.request.gpus
         needed = (gpus or job.request.cpu_m) * job.replicas
         if not needed:
             return None
         all_held = self._gpus_held if gpus else self._cpu_m_held
+        found: TenantShortage | None = None
         for name in reversed(self.tree.path(job.virtual_cluster)):
             seat = self.tree.seat(name)
             limit = seat.limit_gpus if gpus else seat.limit_cpu_m
             if limit is not None and all_held.get(name, 0) + needed > limit:
                 left = max(0, limit - all_held.get(name, 0))
-                return TenantShortage(virtual_cluster=name, needed=needed, left=left, limit=limit)
-        return None
+                short = TenantShortage(virtual_cluster=name, needed=needed, left=left, limit=limit)
+                if short.is_whole:
+                    return short
+                found = found or short
+        return found
 
     def lacking(self, job: Job) -> dict[str, int]:
         """Return how many GPUs too few each limit of its path leaves the job, by seat; without those that leave enough.

@@ -165,6 +165,18 @@ def test_who_asks_for_more_than_the_whole_quota_is_told_so_and_of_nobody_to_end(
     )
 
 
+def test_who_asks_for_more_than_a_whole_quota_further_up_is_told_of_that_one() -> None:
+    """The nearest quota would be enough once a job ends; the one above it never is."""
+    tenants = [tenant("org", 8, may_borrow=False), replace(tenant("red", 16, may_borrow=False), parent="org")]
+    busy = [running(of("red", "busy", 8), "n")]
+    plan = decided([*busy, of("red", "more", 12)], tenants, nodes=(node("n", gpus=16, cores=64),))
+    (refusal,) = plan.refusals
+    assert (refusal.code, refusal.reason.holders) == (WaitCode.VIRTUAL_CLUSTER_FULL, ())
+    assert "all of the quota of VirtualCluster org, which may not borrow and red is a part of, is 8 GPUs" in (
+        refusal.message
+    )
+
+
 def test_who_asks_for_more_than_the_whole_resource_quota_is_told_so_and_of_nobody_to_end() -> None:
     many = replace(of("lab", "huge", 2), quota={"pods": 1000}, replicas=4)
     small = quota("small", hard={"pods": 3000}, used={"pods": 1000})
