@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from coda.model.trial_run import TrialRun
-from coda.tenants.tree import MAX_LEVELS
+from coda.model.world import VirtualCluster
+from coda.tenants.tree import TenantTree
 
 LEAST_GPUS = 2
 """Whose gang has fewer GPUs is its own trial: nothing is saved by another one."""
@@ -25,13 +26,15 @@ class TrialRule(NamedTuple):
 def least_gpus_tried(rules: Iterable[TrialRule]) -> dict[str, int]:
     """Return from how many GPUs on the gangs of each namespace are tried; a namespace without a trial is absent.
 
-    A tenant that does not say asks for what the one above it asks for. A namespace that two name counts for the older
-    of them (ties: by name). O(tenants log tenants + namespaces)."""
+    A tenant that does not say asks for what the one above it asks for, if that parent counts (`TenantTree`). A
+    namespace that two name counts for the older of them (ties: by name). O(tenants x levels + namespaces)."""
     by_age = sorted(rules, key=lambda rule: (rule.created, rule.tenant))
-    rule_by_tenant = {rule.tenant: rule for rule in by_age}
+    asked = {rule.tenant: rule.from_gpus for rule in by_age}
+    tree = TenantTree([VirtualCluster(name=rule.tenant, parent=rule.parent) for rule in by_age])
     found: dict[str, int] = {}
     for rule in by_age:
-        from_gpus = _from_gpus(rule, rule_by_tenant)
+        path = tree.path(rule.tenant)
+        from_gpus = next((asked[name] for name in reversed(path) if asked.get(name)), 0)
         for namespace in rule.namespaces:
             found.setdefault(namespace, from_gpus)
     return {namespace: from_gpus for namespace, from_gpus in found.items() if from_gpus}
@@ -47,14 +50,3 @@ def is_tried_first(*, says: bool | None, gpus: int, trial: TrialRun | None, from
     if gpus < LEAST_GPUS:
         return False
     return (trial is not None and trial.is_open) or 0 < from_gpus <= gpus
-
-
-def _from_gpus(rule: TrialRule | None, rule_by_tenant: Mapping[str, TrialRule]) -> int:
-    """The first that says something counts, from the tenant up. A loop of parents ends after the most levels."""
-    for _ in range(MAX_LEVELS):
-        if rule is None:
-            return 0
-        if rule.from_gpus:
-            return rule.from_gpus
-        rule = rule_by_tenant.get(rule.parent)
-    return 0

@@ -30,6 +30,13 @@ def test_a_tenant_asks_for_what_the_one_above_it_asks_for() -> None:
     ) == {"a": 16, "b": 4}
 
 
+def test_a_parent_that_counts_for_nothing_says_nothing_of_trials() -> None:
+    """Of a loop all stand at the top, and of a branch that is too deep, whoever is one level too deep."""
+    loop = (rule("x", "a", parent="y"), rule("y", "b", parent="x", from_gpus=8))
+    deep = tuple(rule(f"t{level}", f"n{level}", parent=f"t{level - 1}") for level in range(1, 9))
+    assert least_gpus_tried((*loop, rule("t0", from_gpus=4), *deep)) == {"b": 8} | {f"n{n}": 4 for n in range(1, 8)}
+
+
 @pytest.mark.parametrize(
     ("says", "gpus", "trial", "from_gpus", "expected"),
     [
