@@ -192,6 +192,8 @@ class _ReasonFinder:
         if (self._may_hold_back or self._starts_later(job)) and _fits(job, rank_class):
             return None
         shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
+        if self._index.tenants is not None and shortfall.short_of in (GPUS, CPU) and not over_quota:
+            shortfall = shortfall._replace(owner_text=self._index.tenants.owner_text(shortfall.short_of, job))
         if verdict.shortfall == shortfall and verdict.reason is not None:
             return _Lack(shortfall, verdict.reason)
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))

@@ -37,6 +37,7 @@ class Shortfall(NamedTuple):
     over_quota: bool = False  # with this gang its tenant would hold more than its own
     short_of: str = ""  # as `name`, or the first of several that are short
     enough_of_it: bool = False  # is free in all
+    owner_text: str = ""  # why what its tenant owns is not there, if that is what is short
 
 
 def reason_from_shortfall(job: Job, shortfall: Shortfall) -> WaitReason:
@@ -91,6 +92,8 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
     if shortfall.stuck:
         who = counted(shortfall.stuck, "training job")
         clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
+    if shortfall.owner_text:
+        clauses.append(shortfall.owner_text)
     if not shortfall.holders and kind == "matching" and name is not None:
         clauses.append("pods outside Coda, or that outlived their TrainingJob, hold the rest")
     return WaitReason(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.model.job import Job
-from coda.model.resources import NOTHING
+from coda.model.resources import CPU, NOTHING
 from coda.model.world import Node, VirtualCluster
 from coda.policy.fair_share import borrowed_share
 from coda.tenants.tree import TenantTree
@@ -153,6 +153,15 @@ class TenantLedger:
             if limit is not None and self.gpus_kept(name) + asked > limit:
                 found[name] = self.gpus_kept(name) + asked - limit
         return found
+
+    def owner_text(self, kind: str, job: Job) -> str:
+        """Say why a job that keeps its tenant within its own waits for more GPUs or cores (CPU) to be free, as far as
+        tenants are why; empty if they are not. O(tenants)."""
+        if kind == CPU and not job.request.gpus:
+            held = self._cpu_m_held
+            if any(amount > self.tree.seat(name).own_cpu_m for name, amount in held.items() if "/" not in name):
+                return "cores of its VirtualCluster are lent: they come back as jobs end, nobody is stopped for them"
+        return ""
 
     def _count(self, job: Job, ranks: int) -> None:
         name, request = job.virtual_cluster, job.request

@@ -14,7 +14,7 @@ from coda.model import Decision, Job, JobId, Node, WaitCode
 from coda.model.job import StopCause, StopOrder
 from coda.model.world import VirtualCluster
 from coda.policy import Component, PolicyConfig
-from tests.builders import job, node, quota, running, with_starts, world
+from tests.builders import job, node, quota, resources, running, with_starts, world
 
 NOW_S = 1000.0
 CODA = PolicyConfig(policy="coda")
@@ -195,6 +195,20 @@ def test_the_quota_of_cores_counts_cpu_jobs_only() -> None:
     assert started(plan) == ["a"]
     message = "the whole gang needs 1 core, and the quota of VirtualCluster lab, which may not borrow, leaves no core"
     assert [refusal.message for refusal in plan.refusals] == [message]
+
+
+def test_an_owner_of_lent_cores_is_told_that_they_come_back_only_as_jobs_end() -> None:
+    """Others are not: who holds too many itself, or waits while nobody does."""
+    tenants, nodes = [tenant("web", 0, cores=4), tenant("etl", 0, cores=0)], (node("n", gpus=0, cores=4),)
+    lent = "cores of its VirtualCluster are lent: they come back as jobs end, nobody is stopped for them"
+    busy = [running(of("etl", f"e{number}", 0), "n") for number in range(4)]
+    plan = decided([*busy, of("web", "w", 0), of("etl", "more", 0)], tenants, CODA, nodes)
+    said = {str(refusal.job): refusal.message for refusal in plan.refusals}
+    assert said["team/w"].endswith(f"too few cores are free; {lent}")
+    assert lent not in said["team/more"]
+    own = [running(of("web", f"w{number}", 0), "n") for number in range(3)]
+    foreign = world(nodes, [*own, of("web", "w", 0)], virtual_clusters=tenants, foreign={"n": resources(cores=1)})
+    assert lent not in decide(foreign, CODA, NOW_S).refusals[0].message
 
 
 def test_a_smaller_quota_stops_nobody() -> None:
