@@ -152,6 +152,7 @@ OF_QUOTAS: Final[Mapping[str, str]] = MappingProxyType(
         "TooDeep": "Detached: it is deeper in the tree than levels are counted",
         "ParentOwnsLess": "Oversubscribed: it owns a part of what it asks for, since its parent owns less",
         "ChildrenAskForMore": "Oversubscribed: those below it ask for more than it owns, and share it",
+        "ClusterHasLess": "Oversubscribed: the top-level VirtualClusters own more together than all nodes have",
     }
 )
 

@@ -15,6 +15,7 @@ from coda_cli.doctor.parts import certificates, history_volume, node_clocks, sch
 from coda_cli.doctor.pool_taints import unreachable_pool
 from coda_cli.doctor.seen import LEASES, Lead, Seen
 from coda_cli.doctor.suspects import suspect_gpus
+from coda_cli.doctor.tenants import owned_beyond
 from coda_cli.doctor.topology import unlabelled_nodes
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU, OPT_IN, POOL_TAINT
@@ -42,6 +43,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield from claimed_gpus(seen)
     yield from unlabelled_nodes(seen)
     yield from suspect_gpus(seen)
+    yield from owned_beyond(seen)
     yield from agents(seen)
     yield _clock(seen)
     yield from node_clocks(seen)

@@ -60,6 +60,7 @@ class Seen:
     by_cert_manager: bool = False  # the operator leaves them to it
     jobs: Items = None  # TrainingJobs
     resource_slices: Items = None  # devices of dynamic resource allocation
+    tenants: Items = None  # VirtualClusters
     operator_settings: Mapping[str, str] = field(default_factory=dict)  # as its Deployment sets them, by variable
     extender_settings: Mapping[str, str] = field(default_factory=dict)  # the same of the extender
     history_volume: Json | None = field(default_factory=dict)  # PersistentVolume of the history; empty: none is there
@@ -78,6 +79,7 @@ async def look(client: Client) -> Seen:
         _items(client, f"{_ADMISSION}/mutatingadmissionpolicybindings", _OURS),
         _items(client, f"/apis/{API_VERSION}/trainingjobs"),
         _items(client, "/apis/resource.k8s.io/v1/resourceslices"),
+        _items(client, f"/apis/{API_VERSION}/virtualclusters"),
     )
     more = asyncio.gather(
         _items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
@@ -88,7 +90,7 @@ async def look(client: Client) -> Seen:
         parts_of(client),
     )
     leads = asyncio.gather(*(lead(client, name) for name in LEASES))
-    nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs, slices = await asyncio.gather(*reads)
+    nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs, slices, tenants = await asyncio.gather(*reads)
     leases, scheduler, secrets, operator, extender, parts = await more
     history_volume = None if operator is None else await _volume(client, history_claim(operator))
     return Seen(
@@ -111,6 +113,7 @@ async def look(client: Client) -> Seen:
         by_cert_manager=leaves_certificates(operator or {}),
         jobs=jobs,
         resource_slices=slices,
+        tenants=tenants,
         operator_settings=settings_of(operator or {}),
         extender_settings=settings_of(extender or {}),
         history_volume=history_volume,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coda.model.job import Job
-from coda.model.resources import CPU, NOTHING
+from coda.model.resources import CPU, GPUS, NOTHING
 from coda.model.world import Node, VirtualCluster
 from coda.policy.fair_share import borrowed_share
 from coda.tenants.tree import TenantTree
@@ -161,7 +161,9 @@ class TenantLedger:
             held = self._cpu_m_held
             if any(amount > self.tree.seat(name).own_cpu_m for name, amount in held.items() if "/" not in name):
                 return "cores of its VirtualCluster are lent: they come back as jobs end, nobody is stopped for them"
-        return ""
+        if (kind == GPUS) != bool(job.request.gpus):
+            return ""
+        return self.tree.beyond_text(kind, self.gpus if kind == GPUS else self._cpu_m) or ""
 
     def _count(self, job: Job, ranks: int) -> None:
         name, request = job.virtual_cluster, job.request

@@ -78,6 +78,11 @@ class TenantTree:
         for name in tops:
             asked = self._asked[name]
             self._seat(name, asked.gpus or 0, asked.cpu_m or 0, ())
+        seats = [self._seats[name] for name in tops]
+        self._owned = {
+            GPUS: {seat.tenant.name: seat.own_gpus for seat in seats if seat.own_gpus},
+            CPU: {seat.tenant.name: seat.own_cpu_m for seat in seats if seat.own_cpu_m},
+        }  # by the tenants at the top, of those that own some
         found = {name: self._trouble(name) for name in sorted(self._tenant_by_name)}
         self.troubles: Mapping[str, str] = {name: text for name, text in found.items() if text is not None}
         """What is wrong on the path of each tenant with trouble: the first sentence, from itself upwards."""
@@ -126,6 +131,20 @@ class TenantTree:
                 why = f"its parent {parent} has less than its children ask for"
                 return f"VirtualCluster {tenant} owns {has} of its {of}: {why}"
         return None
+
+    def beyond_text(self, kind: str, there: int, tenant: str | None = None) -> str | None:
+        """Return the sentence for GPUs or cores (CPU, in millicores) of which the tenants at the top own more together
+        than are `there`; None if they do not. With `tenant`, only if it is one of these."""
+        owned = self._owned[kind]
+        total = sum(owned.values())
+        if total <= there or (tenant is not None and tenant not in owned):
+            return None
+        who, *others = owned
+        own = "the top-level VirtualClusters own" if others else f"VirtualCluster {who} owns"
+        has = (
+            f"{amount_text(kind, total)}{' together' if others else ''}, and the cluster has {amount_text(kind, there)}"
+        )
+        return f"{own} {has}: what is owned is not always there"
 
     def _trouble(self, tenant: str) -> str | None:
         for name in reversed(self.path(tenant)):

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
+from coda.model.resources import CPU, GPUS, Resources
 from coda.model.seats import is_sharer
 from coda.model.world import VirtualCluster
 from coda.nodes.array_use import TenantLoans
@@ -28,6 +29,9 @@ class TenantAmounts(NamedTuple):
 
 
 _NOTHING: Final = TenantAmounts()
+
+CLUSTER_HAS_LESS: Final = "ClusterHasLess"
+"""Why tenants at the top are oversubscribed: they own more together than all nodes have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +135,10 @@ class VirtualClusters:
             sums = TenantAmounts(*[one + other for one, other in zip(sums, self.amounts_of(child), strict=True)])
         return sums
 
-    def status_of(self, name: str, loans: TenantLoans | None = None) -> Json:
+    def status_of(self, name: str, loans: TenantLoans | None = None, there: Resources | None = None) -> Json:
         """`status` of a VirtualCluster as it is now, but for the times of its conditions. Raises KeyError.
 
-        `loans`: what it holds of arrays; None without arrays."""
+        `loans`: what it holds of arrays; None without arrays. `there`: what all nodes have; None: enough."""
         entry = self._entry_by_name[name]
         gpus, gpus_asked, cpu_m, cpu_m_asked, running, waiting = self.amounts_of(name)
         seat = self.tree.seat(name)
@@ -164,7 +168,7 @@ class VirtualClusters:
             "conditions": [
                 _overlap(self._rivals.get(name, {}), self._tenant_by_namespace, name),
                 _detached(self.tree, name, has_parent=bool(entry.tenant.parent)),
-                _oversubscribed(self.tree, name),
+                _oversubscribed(self.tree, name, there),
             ],
         }
 
@@ -234,12 +238,15 @@ def _detached(tree: TenantTree, name: str, *, has_parent: bool) -> Json:
     return {"type": "Detached", "status": "True", "reason": found[0].value, "message": found[1]}
 
 
-def _oversubscribed(tree: TenantTree, name: str) -> Json:
+def _oversubscribed(tree: TenantTree, name: str, there: Resources | None) -> Json:
     """The condition that says whether its own, or that of those below it, is less than what was asked for."""
     part, short = tree.part_text(name), tree.shortage_of_children(name)
     if part is not None:
         return {"type": "Oversubscribed", "status": "True", "reason": "ParentOwnsLess", "message": part}
     if short is not None:
         return {"type": "Oversubscribed", "status": "True", "reason": "ChildrenAskForMore", "message": short}
+    for kind, amount in () if there is None else ((GPUS, there.gpus), (CPU, there.cpu_m)):
+        if (beyond := tree.beyond_text(kind, amount, name)) is not None:
+            return {"type": "Oversubscribed", "status": "True", "reason": CLUSTER_HAS_LESS, "message": beyond}
     message = "it owns its quota, and so do those below it"
     return {"type": "Oversubscribed", "status": "False", "reason": "WithinQuota", "message": message}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from coda.cycle import Part
 from coda.errors import CodaError
 from coda.history.division import PastUse
+from coda.model.resources import Resources
 from coda.nodes.array_use import ArrayUse, QuotaUse, TenantLoans
 from coda.policy import Component, PolicyConfig, policy_of
 from coda_extender.cluster.cluster import ExtenderCluster
@@ -53,7 +54,8 @@ class QuotaStatus:
     async def write(self) -> None:
         """Write every status that differs. What cannot be written is tried at the next look.
 
-        O(virtual clusters); with ArrayQuotas, or tenants under a policy with arrays, O(nodes and jobs) besides."""
+        O(virtual clusters + nodes); with ArrayQuotas, or tenants under a policy with arrays, O(nodes and jobs)
+        besides."""
         quotas, tenants = self._cluster.array_quotas.by_key, self._cluster.virtual_clusters.by_key
         has_arrays = policy_of(self._policy.policy).has_arrays and Component.ARRAYS not in self._policy.without
         use = await self._array_use() if quotas or (tenants and has_arrays) else None
@@ -63,10 +65,12 @@ class QuotaStatus:
 
     async def _write_virtual_clusters(self, loans: Mapping[str, TenantLoans] | None) -> None:
         cache, tenants = self._cluster.virtual_clusters, self._cluster.state.tenants
+        nodes = [node.allocatable for _, node in self._cluster.state.items(Part.NODES)] if cache.by_key else []
+        there = Resources(gpus=sum([one.gpus for one in nodes]), cpu_m=sum([one.cpu_m for one in nodes]))
         for name, item in list(cache.by_key.items()):
             if tenants.get(name) is not None:  # it could be read
                 held = None if loans is None else loans.get(name, TenantLoans())
-                await self._write_if_changed(VIRTUAL_CLUSTER, cache, item, tenants.status_of(name, held))
+                await self._write_if_changed(VIRTUAL_CLUSTER, cache, item, tenants.status_of(name, held, there))
 
     async def _write_array_quotas(self, use_by_quota: Mapping[str, QuotaUse], *, has_arrays: bool) -> None:
         cache, policy = self._cluster.array_quotas, self._policy

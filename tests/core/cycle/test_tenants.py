@@ -211,6 +211,19 @@ def test_an_owner_of_lent_cores_is_told_that_they_come_back_only_as_jobs_end() -
     assert lent not in decide(foreign, CODA, NOW_S).refusals[0].message
 
 
+def test_an_owner_is_told_if_more_is_owned_than_the_cluster_has() -> None:
+    """Nobody gives anything back then. Not who would borrow, nor who waits for something else."""
+    tenants = [tenant("a", 8), tenant("b", 8)]
+    beyond = "the top-level VirtualClusters own 16 GPUs together, and the cluster has 8 GPUs: what is owned is not"
+    busy = [running(of("a", f"a{number}", 1), "n") for number in range(8)]
+    plan = decided([*busy, of("b", "owner", 8), of("a", "more"), of("b", "cpu", 0)], tenants, CODA)
+    said = {str(refusal.job): refusal.message for refusal in plan.refusals}
+    assert f"too few GPUs are free; {beyond} always there" in said["team/owner"]
+    assert beyond not in said["team/more"]
+    enough = decided([*busy, of("b", "owner", 8)], [tenant("a", 4), tenant("b", 4)], CODA)
+    assert all(beyond not in refusal.message for refusal in enough.refusals)
+
+
 def test_a_smaller_quota_stops_nobody() -> None:
     plan = decided([running(of("lab", "busy", 4), "n")], [tenant("lab", 1, may_borrow=False)], CODA)
     assert (plan.stops, plan.starts) == ((), ())

@@ -62,6 +62,16 @@ async def test_the_status_is_written_when_it_changed_and_keeps_the_times_of_its_
         assert shown(api)["conditions"][0]["status"] == "False"
 
 
+async def test_a_tenant_that_owns_more_than_all_nodes_have_says_so() -> None:
+    api = FakeApi()
+    api.set(NODES, node_json("n1"))
+    api.set(VIRTUAL_CLUSTERS, vc_json("lab", "team", quota={"gpus": 1000}))
+    async with replica(api):
+        await api.until(lambda: bool(shown(api)))
+        condition = shown(api)["conditions"][2]
+        assert (condition["type"], condition["reason"]) == ("Oversubscribed", "ClusterHasLess")
+
+
 async def test_a_status_that_cannot_be_written_is_written_later() -> None:
     api = FakeApi()
     api.set(VIRTUAL_CLUSTERS, vc_json("lab", "team"))

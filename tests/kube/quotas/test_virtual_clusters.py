@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coda.cycle import Part
-from coda.model import Job, Phase
+from coda.model import Job, Phase, Resources
 from coda.model.world import VirtualCluster
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
@@ -183,3 +183,19 @@ def test_jobs_follow_their_namespace() -> None:
     state.on_virtual_cluster(lab, None)
     found = state.snapshot()
     assert ({one.virtual_cluster for one in found.jobs}, found.virtual_clusters) == ({""}, ())
+
+
+def test_tenants_at_the_top_say_that_they_own_more_than_the_cluster_has() -> None:
+    """Those that own some of it. Parts of them say what their parents leave them, as before."""
+    tenants = known(vc_json("a", quota={"gpus": 100}), vc_json("b", quota={"gpus": 20}), vc_json("c"))
+    tenants.note(None, vc_json("part", parent="a", quota={"gpus": 8}))
+
+    def said(name: str, gpus: int) -> tuple[str, str, str]:
+        condition = tenants.status_of(name, there=Resources(gpus=gpus))["conditions"][2]
+        return condition["status"], condition["reason"], condition["message"]
+
+    more = "the top-level VirtualClusters own 120 GPUs together, and the cluster has 119 GPUs: what is owned is not"
+    assert said("a", 119) == said("b", 119) == ("True", "ClusterHasLess", f"{more} always there")
+    assert said("c", 119)[1] == said("part", 119)[1] == said("a", 120)[1] == "WithinQuota"
+    alone = known(vc_json("lab", quota={"cpus": 9})).status_of("lab", there=Resources(cpu_m=1000))["conditions"][2]
+    assert alone["message"].startswith("VirtualCluster lab owns 9 cores, and the cluster has 1 core:")
