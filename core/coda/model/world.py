@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from coda.model.constraints import Taint
 from coda.model.job import Job, JobId
@@ -62,6 +63,7 @@ class VirtualCluster:
     weight: float = 1.0  # of what it borrows, above 0
     may_borrow: bool = True  # it may hold more than its quota
     parent: str = ""  # the tenant that it is a part of; empty: of none
+    edited_s: float = -inf  # when somebody last changed what it owns, or who counts for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,9 +96,10 @@ class LentGangs(NamedTuple):
 def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShareConfig, now_s: float) -> LentGangs:
     """Return the gangs that might stop for somebody: of tenants that hold more than their own.
 
-    First those that resume, since less work is lost, then the newest (ties: by id). O(jobs that hold nodes x levels).
-    """
-    over_by_tenant: dict[str, bool] = {}
+    First those that resume, since less work is lost, then the newest (ties: by id). An edit of a tenant's path counts
+    as a start: else a typo, or a file that is applied before another, would stop gangs that ran within their own.
+    O(jobs that hold nodes x levels)."""
+    edited_s_by_tenant: dict[str, float | None] = {}  # None: it holds no more than its own
     ready: list[tuple[bool, float, str, Job, tuple[str, ...]]] = []
     later: list[tuple[float, str, Job, tuple[str, ...]]] = []
     for job, nodes in holders:
@@ -108,13 +109,12 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
         if config.only_resumable and not job.resumable:
             continue
         name = job.virtual_cluster
-        is_over = over_by_tenant.get(name)
-        if is_over is None:
-            seat = ledger.tree.path(name)[-1]
-            is_over = over_by_tenant[name] = ledger.gpus_kept(seat) > ledger.tree.seat(seat).own_gpus
-        if not is_over:
+        if name not in edited_s_by_tenant:
+            edited_s_by_tenant[name] = _edited_s(ledger, name)
+        edited_s = edited_s_by_tenant[name]
+        if edited_s is None:
             continue
-        spared_until_s = placement.committed_s + config.min_runtime_s
+        spared_until_s = max(placement.committed_s, edited_s) + config.min_runtime_s
         if spared_until_s > now_s:
             later.append((spared_until_s, job.id, job, nodes))
         else:
@@ -125,3 +125,11 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
         [(job, nodes) for _, _, _, job, nodes in ready],
         [(until_s, job, nodes) for until_s, _, job, nodes in later],
     )
+
+
+def _edited_s(ledger: TenantLedger, tenant: str) -> float | None:
+    """When somebody last edited a tenant or one above it; None if it holds no more than its own."""
+    path, tree = ledger.tree.path(tenant), ledger.tree
+    if ledger.gpus_kept(path[-1]) <= tree.seat(path[-1]).own_gpus:
+        return None
+    return max([tree.seat(seat).tenant.edited_s for seat in path])

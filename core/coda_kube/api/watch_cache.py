@@ -80,10 +80,12 @@ class WatchCache:
         held_part: Callable[[Json], Json | None] = lambda item: item,
         is_calm: bool = False,
         may_be_missing: bool = False,
+        tells_edits: bool = False,
     ) -> None:
         """`on_restored`: called before a list of another history than the known one, as after a restored backup.
         `may_be_missing`: nobody waits for this kind. The API server may not know it: then there are no objects. If it
-        does not let us read it, it counts as synced after `WITHOUT_AFTER` failures, and comes when it can."""
+        does not let us read it, it counts as synced after `WITHOUT_AFTER` failures, and comes when it can.
+        `tells_edits`: objects keep their `managedFields`, which say when they were edited."""
         self.by_key: dict[str, Json] = {}
         self.unreadable: dict[str, str] = {}
         self.synced = asyncio.Event()
@@ -97,8 +99,7 @@ class WatchCache:
         self._on_break = on_break
         self._held_part = held_part
         self._on_restored = on_restored
-        self._is_calm = is_calm
-        self._may_be_missing = may_be_missing
+        self._is_calm, self._may_be_missing, self._tells_edits = is_calm, may_be_missing, tells_edits
         self._watched_s = 0.0  # how long the last watch lasted
         self._refused, self._broken, self._odd = SayAgain(every_s=SAY_AGAIN_S), SayAgain(), SayAgain()
         self._history = history_of(client)
@@ -339,7 +340,8 @@ class WatchCache:
 
     def _set(self, item: Json, *, listed_at: int | None = None, is_forced: bool = False) -> None:
         """`listed_at`: the item is of a list of this version. It wins over all that is not newer than the list."""
-        item["metadata"].pop("managedFields", None)
+        if not self._tells_edits:
+            item["metadata"].pop("managedFields", None)
         key, version = key_of(item), version_of(item)
         old = self.by_key.get(key)
         if not is_forced:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, NamedTuple
 
+from coda.errors import InvalidInput
 from coda.model import FINISHED, Job, JobId
 from coda.model.live_placement import is_waiting
 from coda.model.resources import CPU, GPUS, Resources
@@ -14,7 +16,7 @@ from coda.model.world import VirtualCluster
 from coda.nodes.array_use import TenantLoans
 from coda.tenants import TenantTree
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import quantity_from_milli
+from coda_kube.objects.quantities import quantity_from_milli, seconds_from_time
 
 
 class TenantAmounts(NamedTuple):
@@ -185,11 +187,26 @@ def _entry_from_json(item: Json) -> _Entry:
             weight=float(spec.get("weight") or 1),
             may_borrow=spec.get("mayBorrow") is not False,
             parent=spec.get("parent") or "",
+            edited_s=_edited_s(metadata),
         ),
         namespaces=tuple(spec.get("namespaces") or ()),
         age=(metadata.get("creationTimestamp") or "", metadata["name"]),
         generation=int(metadata.get("generation") or 0),
     )
+
+
+def _edited_s(metadata: Mapping[str, Any]) -> float:
+    """When somebody last changed the spec, by the API server's clock, so it outlasts us; minus infinity if nobody says.
+
+    Each manager of fields has a time, which stays as long as it changes nothing; the status has managers of its own."""
+    times_s = [-inf]
+    for by in metadata.get("managedFields") or ():
+        if not by.get("subresource") and "f:spec" in (by.get("fieldsV1") or {}):
+            try:
+                times_s.append(seconds_from_time(by.get("time")))
+            except InvalidInput:  # anybody who may edit the object may write anything there
+                continue
+    return max(times_s)
 
 
 def _added(amounts: TenantAmounts, job: Job, sign: int) -> TenantAmounts:

@@ -90,7 +90,7 @@ class ExtenderCluster:
             held_part=self._held_part_of_pod,
         )
         self.virtual_clusters = WatchCache(
-            client, VIRTUAL_CLUSTERS, listener=self._on_virtual_cluster, may_be_missing=True
+            client, VIRTUAL_CLUSTERS, listener=self._on_virtual_cluster, may_be_missing=True, tells_edits=True
         )
         self.array_quotas = WatchCache(client, ARRAY_QUOTAS, listener=self._on_array_quota, may_be_missing=True)
         self._needed = (

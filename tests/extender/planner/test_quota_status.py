@@ -14,6 +14,7 @@ from coda.policy import PolicyConfig
 from coda_extender.planner.quota_status import QuotaStatus
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.run_times import map_json
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, job_json, node_json
@@ -70,6 +71,20 @@ async def test_a_tenant_that_owns_more_than_all_nodes_have_says_so() -> None:
         await api.until(lambda: bool(shown(api)))
         condition = shown(api)["conditions"][2]
         assert (condition["type"], condition["reason"]) == ("Oversubscribed", "ClusterHasLess")
+
+
+async def test_a_planner_knows_when_a_quota_was_edited_also_after_it_wrote_the_status() -> None:
+    api = FakeApi()
+    lab = vc_json("lab", "team")
+    edit = {"manager": "kubectl", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}}
+    lab["metadata"]["managedFields"] = [edit]
+    api.set(VIRTUAL_CLUSTERS, lab)
+    async with replica(api) as one:
+        await api.until(lambda: bool(shown(api)))
+        await _until(lambda: "status" in one.cluster.virtual_clusters.by_key["lab"])
+        tenant = one.cluster.state.tenants.get("lab")
+        assert tenant is not None
+        assert tenant.edited_s == seconds_from_time("2026-01-01T00:00:00Z")
 
 
 async def test_a_status_that_cannot_be_written_is_written_later() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from coda.model import Job, Phase, Resources
 from coda.model.world import VirtualCluster
 from coda_kube.cluster_state import ClusterState
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.quotas.virtual_clusters import VirtualClusters
 from tests.builders import job, planned, running
 from tests.extender.objects import job_json, node_json
@@ -199,3 +201,20 @@ def test_tenants_at_the_top_say_that_they_own_more_than_the_cluster_has() -> Non
     assert said("c", 119)[1] == said("part", 119)[1] == said("a", 120)[1] == "WithinQuota"
     alone = known(vc_json("lab", quota={"cpus": 9})).status_of("lab", there=Resources(cpu_m=1000))["conditions"][2]
     assert alone["message"].startswith("VirtualCluster lab owns 9 cores, and the cluster has 1 core:")
+
+
+def test_an_edit_of_the_spec_has_the_time_that_the_api_server_gave_it() -> None:
+    """Whoever writes the status or annotations edits no quota."""
+    lab = vc_json("lab", "team", quota={"gpus": 4})
+    assert known(lab).by_name()["lab"].edited_s == -inf
+    spec: Json = {"f:spec": {"f:quota": {}}}
+    notes: Json = {"f:metadata": {"f:annotations": {}}}
+    lab["metadata"]["managedFields"] = [
+        {"manager": "helm", "time": OLD, "fieldsV1": spec},
+        {"manager": "kubectl", "time": "2026-01-01T00:00:09Z", "fieldsV1": spec | notes},
+        {"manager": "notes", "time": NEW, "fieldsV1": notes},
+        {"manager": "coda-extender", "time": NEW, "subresource": "status", "fieldsV1": {"f:spec": {}, "f:status": {}}},
+        {"manager": "odd", "time": "yesterday", "fieldsV1": spec},
+        {},
+    ]
+    assert known(lab).by_name()["lab"].edited_s == seconds_from_time(OLD) + 9
