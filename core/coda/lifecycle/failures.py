@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from coda.diagnosis import Diagnosis, Reason, Retry
 from coda.lifecycle.deadlines import NOT_CREATED_S, runs_until_s, starts_by_s
 from coda.lifecycle.node_loss import ended_with_its_node
 from coda.lifecycle.state import (
+    UNDER_WAY,
     LifecycleConfig,
     PodState,
     Progress,
@@ -25,6 +27,8 @@ NOT_CREATED = "ContainerCreating"
 """The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
 SUBMIT_AGAIN = "delete it and submit it again"
 """What runs a job again that has ended: the API server refuses edits of its spec."""
+_OF_PEERS = frozenset({Reason.MPI, Reason.MPI_RUNTIME, Reason.PREEMPTED})
+"""What ranks say that lost a peer, or that were told to end."""
 MOST_AVOIDED = 64
 """Nodes that one failure makes a job avoid. Our choice: the status stays short."""
 MOST_SAID = 300
@@ -57,13 +61,15 @@ def pod_gone(rank: int) -> Failure:
 def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
     """Return the first failure of the attempt's pods, or None: an own failure before a disruption, then by rank.
 
-    First of all a rank that used up its node: its peers fail of that.
+    But a disruption goes before an own failure whose logs were read and name no cause of its own: that is its
+    consequence. First of all a rank that used up its node: its peers fail of that.
 
     A pod that was seen and is gone is a failure even if a new pod has its name: no rank starts twice in an attempt."""
     if lost := lost_ranks(now):
         return pod_gone(min(lost))
+    own_first = now.diagnosis is None or is_own_cause(now.diagnosis)
     found = [
-        (failure.overused_by is None, not failure.own, pod.rank, failure)
+        (failure.overused_by is None, failure.own is not own_first, pod.rank, failure)
         for pod in of_attempt(now)
         if (failure := _pod_failure(pod, now, now_s, config)) is not None
     ]
@@ -90,12 +96,44 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         return Failure(own=False, reason=reason, message=message, nodes=_nodes(pod.node), overused_by=by)
     if pod.node and is_lost(pod.node, now, now_s, config):
         return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
+    if pod.node in now.unready_since_s and now.diagnosis is not None:
+        message = f"{where}: the node stopped being Ready, and other ranks failed"
+        return Failure(own=False, reason="NodeOutage", message=message, nodes=() if now.braked else _nodes(pod.node))
     since_s = None if pod.node else pod.unschedulable_since_s  # a refusal may be written after the binding
     if since_s is not None and now_s - since_s >= config.unschedulable_s:
         where = pod.pinned_to or "the node it was planned for"
         message = f"{where} refused rank {pod.rank}: {pod.message}"
         return Failure(own=False, reason="Unschedulable", message=message, nodes=_nodes(pod.pinned_to))
     return None
+
+
+def is_own_cause(found: Diagnosis) -> bool:
+    """True if the logs name a cause that stands whatever was ended beside it: no loss of a peer, and no guess."""
+    if found.xid is not None:
+        return True
+    of_peers = found.retry is Retry.OTHER_NODE or (found.reason in _OF_PEERS and found.retry is not Retry.NO)
+    return found.explicit and not of_peers
+
+
+def awaits_news_s(now: Situation, now_s: float, config: LifecycleConfig) -> float:
+    """Return until when an own failure is not judged, because a peer may have been ended from outside; 0: judge it.
+
+    A kubelet that ends a pod says so when all its containers have ended; peers fail of the lost connection at once. So
+    a failure without a cause of its own waits until each pod has ended, or one is known to be ended from outside, or
+    `news_s` are over since the first failure was seen. Ended pods have nothing more to tell. O(pods)."""
+    pods = of_attempt(now)
+    is_gone = lost_ranks(now) or (now.progress.phase in UNDER_WAY and missing_ranks(now))
+    if is_gone or (now.diagnosis is not None and is_own_cause(now.diagnosis)):
+        return 0.0
+    untold = [pod for pod in pods if pod.node and not pod.ended]
+    if not untold or any(pod.node in now.unready_since_s for pod in untold):
+        return 0.0
+    failed = [(pod, failure) for pod in pods if (failure := _pod_failure(pod, now, now_s, config)) is not None]
+    if not all(failure.own for _, failure in failed):
+        return 0.0
+    seen_s = min((pod.ended_s for pod, _ in failed if pod.ended_s is not None), default=now_s - config.news_s)
+    until_s = min(seen_s, now_s) + config.news_s
+    return until_s if until_s > now_s else 0.0
 
 
 def _where(pod: RankPod) -> str:

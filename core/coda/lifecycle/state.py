@@ -40,6 +40,7 @@ class LifecycleConfig:
     brake_limit_s: float = 1800.0  # but no longer, while most nodes are Ready (our choice)
     brake_longest_s: float = 4 * 3600.0  # and no longer than this while any node is Ready (our choice)
     brake_calm_s: float = 600.0  # brakes with less than this between them count as one (our choice)
+    news_s: float = 3.0  # a kubelet tells so much later than the peers fail that it ended a rank (our choice)
     order_s: float = 5.0  # news of a node and of its pods come in any order, this far apart at most (our choice)
     node_back_s: float = 60.0  # a kubelet has told what ended with its node this long after the return (our choice)
     passing_s: float = 1.0  # STARTING is not written if RUNNING follows within it (our choice: half the 2 s promised)

@@ -19,6 +19,7 @@ from coda.lifecycle.failures import (
     Failure,
     active_deadline_over,
     attempt_failure,
+    awaits_news_s,
     bind_deadline_missed,
     gang_failure,
     nodes_to_avoid,
@@ -119,6 +120,8 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return finish(now, now_s, Phase.FAILED, expired)
     if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED}:
         return suspend(now)
+    if (until_s := _awaits_news_s(now, now_s, config)) > 0.0:
+        return Step(progress=now.progress, delete=strays(now), wake_s=until_s)
     return _BY_PHASE[now.progress.phase](now, now_s, config)
 
 
@@ -363,6 +366,7 @@ def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 _PASSING = frozenset({Phase.LAUNCHED, Phase.STARTING})
+_WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], Step]] = {
     None: _new,
@@ -388,6 +392,13 @@ def _may_create(now: Situation, placement: Placement, now_s: float, config: Life
 def _may_expire(now: Situation) -> bool:
     """False for a job that has ended: also for one that succeeded while nobody looked, until its time was over."""
     return now.progress.phase not in FINISHED and not (now.progress.phase in UNDER_WAY and _success(now) is not None)
+
+
+def _awaits_news_s(now: Situation, now_s: float, config: LifecycleConfig) -> float:
+    """Until when the attempt stays as it is, for news of who ended a rank; 0: no longer, or no failure decides."""
+    if now.progress.phase not in _WITH_RANKS or stop_order(now) is not None or _success(now) is not None:
+        return 0.0
+    return awaits_news_s(now, now_s, config)
 
 
 def _success(now: Situation) -> str | None:

@@ -28,6 +28,7 @@ from coda.lifecycle import (
 )
 from coda.lifecycle.event_rules import is_passing
 from coda.lifecycle.evidence import logs_needed
+from coda.lifecycle.failures import awaits_news_s
 from coda.lifecycle.node_loss import node_word_s
 from coda.lifecycle.state import live_ranks, of_attempt
 from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
@@ -90,6 +91,7 @@ class Reconciler:
         self._denials = Denials(clock)
         self._asked_again = AskedAgain(clock)
         self._kept_back_until_s: dict[str, float] = {}  # by uid of jobs with a change that may soon be old
+        self._heard: dict[str, int] = {}  # by key: the attempt whose logs named no cause, while news of it is awaited
         self._trials = trials or Trials()
         trial_nodes = self._trials.node_selector
         self._acceptor = Acceptor(client, cluster, requests, trial_nodes, pool_taints, cores_limit=cores_limit)
@@ -118,6 +120,7 @@ class Reconciler:
             job = self._cluster.job(key)
             if job is None:
                 self._asked_again.forget(key)
+                self._heard.pop(key, None)
                 return None
             self._requests.require_lease()
             try:
@@ -199,8 +202,12 @@ class Reconciler:
         )
 
     async def _with_diagnosis(self, job: JobRecord, now: Situation) -> Situation:
-        """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that."""
+        """Add why the attempt failed, if it did by its own fault: from its logs, which are read for that.
+
+        They are read at once, and, if they name no cause of its own, again when no more news is awaited."""
         if not logs_needed(now, self._clock(), self._config):
+            return now
+        if awaits_news_s(now, self._clock(), self._config) and self._heard.get(job.key) == now.progress.attempt:
             return now
         has_others = had_others(self._cluster, job, of_attempt(now))  # before the logs are read: some may go meanwhile
         hears_nodes = asyncio.sleep(node_word_s(now, self._clock()))  # the end of a rank may be told before a reboot
@@ -210,9 +217,22 @@ class Reconciler:
         signature = signature_of(diagnosis, job.json["metadata"]["name"])
         alike = self._cluster.failed_jobs.alike(job.json, signature, self._clock())
         killed = await self._killed.of(job, now)
-        seen, nodes = self._cluster.nodes, [pod.node for pod in now.pods if pod.node]
-        now = replace(now, outages=seen.outages(nodes), boots=seen.boots(nodes))  # as was told meanwhile
-        return replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike, killed=killed)
+        now = replace(now, diagnosis=diagnosis, unread=unread, signature=signature, alike=alike, killed=killed)
+        return self._with_news(job, now)
+
+    def _with_news(self, job: JobRecord, now: Situation) -> Situation:
+        """Add what pods and nodes told while the logs were read. None is gone: what had ended has no more to tell."""
+        newest = {pod.uid: pod for pod in self._cluster.pods_of(job.json)}
+        pods = tuple(newest.get(pod.uid, pod) for pod in now.pods)
+        seen, nodes = self._cluster.nodes, [pod.node for pod in pods if pod.node]
+        unready_since_s = seen.unready_since_s(nodes)
+        outages, boots = seen.outages(nodes), seen.boots(nodes)
+        now = replace(now, pods=pods, unready_since_s=unready_since_s, outages=outages, boots=boots)
+        if awaits_news_s(now, self._clock(), self._config):
+            self._heard[job.key] = now.progress.attempt
+        else:
+            self._heard.pop(job.key, None)
+        return now
 
     async def _ask(self, job: JobRecord, step: Step) -> tuple[JobRecord, Json | TemplateRefused | NotAdmitted]:
         """Ask the API server what one rank is, and add our finalizer meanwhile. Returns the job as it is then."""

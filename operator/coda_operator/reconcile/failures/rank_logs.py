@@ -1,7 +1,8 @@
 """Reads why an attempt failed: the ends of its ranks' logs, a few at a time, none for long and none stored.
 
 First those of failed ranks, the first to end first. Where they name no cause, also those of ranks that still run: the
-rank that failed first may be the last one to be told of. What cannot be read is said in one sentence, and what is known
+rank that failed first may be the last one to be told of. A rank that was ended from outside tells nothing: its code and
+its log are the answer to that. What cannot be read is said in one sentence, and what is known
 of the ends decides alone.
 """
 
@@ -51,12 +52,12 @@ class RankLogs:
     async def diagnose(self, job: JobRecord, now: Situation) -> tuple[Diagnosis, str]:
         """Return the root cause, and which logs could not be read ("": none). It takes 50 s at most."""
         pods = of_attempt(now)
-        ended = [pod for pod in pods if pod.state is PodState.FAILED]
+        ended = [pod for pod in pods if pod.state is PodState.FAILED and not (pod.disrupted or pod.terminating)]
         failed = sorted(ended, key=lambda pod: (pod.ended_s or 0.0, pod.rank))
         shown, unread = await self._read(job, failed[:MOST_LOGS])
         found = await self._concluded(shown, self._ends(pods, failed))
         if not found.explicit or found.retry is Retry.OTHER_NODE:  # perhaps a victim: the root may not be told of yet
-            others = [pod for pod in pods if pod.state is PodState.STARTED][:MOST_LOGS]
+            others = [pod for pod in pods if pod.state is PodState.STARTED and not pod.terminating][:MOST_LOGS]
             more, _ = await self._read(job, others)
             shown = [*shown, *more]
             found = await self._concluded(shown, self._ends(pods, failed))
