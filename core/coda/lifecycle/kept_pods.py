@@ -11,20 +11,28 @@ from dataclasses import replace
 from coda.lifecycle.state import UNDER_WAY, PodState, Progress, RankPod, Situation, Step, deletable, is_rank, of_attempt
 from coda.model.job import Phase
 
-_WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
+WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 
 def with_succeeded(now: Situation) -> Situation:
     """Write down the ranks that have succeeded as soon as one of them loses its pod.
 
     While all of them have one, nothing is written: the pods say it."""
-    if now.progress.phase not in _WITH_RANKS:
+    if now.progress.phase not in WITH_RANKS:
         return now
     done = [pod for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED]
     if not now.seen_succeeded - now.progress.succeeded and not any(pod.terminating for pod in done):
         return now
     succeeded = now.progress.succeeded | now.seen_succeeded | {pod.rank for pod in done}
     return replace(now, progress=replace(now.progress, succeeded=succeeded))
+
+
+def success_of(now: Situation) -> str | None:
+    """Return why the attempt has succeeded, or None."""
+    succeeded = now.progress.succeeded | {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
+    if now.terms.rank_zero_decides and 0 in succeeded:
+        return "rank 0 succeeded"
+    return f"all {now.terms.replicas} ranks succeeded" if len(succeeded) == now.terms.replicas else None
 
 
 def with_end(now: Situation, now_s: float) -> Situation:
@@ -54,7 +62,7 @@ def with_let_go(step: Step, now: Situation) -> Step:
 
 
 def _is_evidence(pod: RankPod, now: Situation, after: Progress) -> bool:
-    if now.deleting or after.phase not in _WITH_RANKS or pod.attempt != after.attempt:
+    if now.deleting or after.phase not in WITH_RANKS or pod.attempt != after.attempt:
         return False
     return is_rank(pod, now) and pod.rank not in after.succeeded
 

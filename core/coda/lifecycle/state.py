@@ -46,6 +46,7 @@ class LifecycleConfig:
     passing_s: float = 1.0  # STARTING is not written if RUNNING follows within it (our choice: half the 2 s promised)
     finished_ttl_s: float = 7 * 86400.0  # how long a finished job is kept if it does not say; 0: for ever
     edit_s: float = 30.0  # a job with a refused template is not written for so long: its user edits it (our choice)
+    wind_down_s: float = 5.0  # a kubelet takes so much longer than the grace period to end sidecars (our choice)
     stuck_s: float = 15.0  # a pod that should have ended this long ago is named in the status (our choice)
 
 
@@ -74,6 +75,7 @@ class RankPod:
     held: bool = False  # our finalizer keeps it, so that its end is seen whatever becomes of it
     state: PodState = PodState.WAITING
     ended: bool = False  # the whole pod, with its sidecars
+    winds_down_s: float = 0.0  # its kubelet ends within it what runs beside its ended main container; 0: nobody does
     terminating: bool = False
     gone_by_s: float = 0.0  # the grace period of a terminating pod ends then
     shorten_to_s: int = 0  # what its spec gives it to end, where whoever deleted it gave it longer; 0: nobody did
@@ -361,6 +363,15 @@ def deletable(pods: tuple[RankPod, ...]) -> tuple[RankPod, ...]:
 
     Else whoever may delete a pod could keep its capacity for years."""
     return tuple(pod for pod in pods if not pod.terminating or pod.shorten_to_s)
+
+
+def winds_down_until_s(pod: RankPod, now_s: float, config: LifecycleConfig) -> float:
+    """Return until when a pod of a finished job stays although it has not ended: its log goes with it. 0: not at all.
+
+    Its kubelet ends its native sidecars by itself. Until then it holds its GPUs: it has no longer."""
+    if pod.ended or pod.terminating or pod.ended_s is None or not pod.winds_down_s:
+        return 0.0
+    return min(pod.ended_s, now_s) + pod.winds_down_s + config.wind_down_s
 
 
 def lost_ranks(now: Situation) -> frozenset[int]:

@@ -26,7 +26,7 @@ from coda.lifecycle.failures import (
     start_deadline_missed,
     with_trouble,
 )
-from coda.lifecycle.kept_pods import strays, with_end, with_let_go, with_succeeded
+from coda.lifecycle.kept_pods import WITH_RANKS, strays, success_of, with_end, with_let_go, with_succeeded
 from coda.lifecycle.node_loss import with_node_trouble
 from coda.lifecycle.retry import roll_back
 from coda.lifecycle.state import (
@@ -50,6 +50,7 @@ from coda.lifecycle.state import (
     pods_left,
     released_placement,
     stays,
+    winds_down_until_s,
 )
 from coda.lifecycle.stops import is_announced, not_stopping, stop, stop_after_notice, stop_order
 from coda.lifecycle.transitions import (
@@ -213,7 +214,7 @@ def _before_it_runs(now: Situation, now_s: float, config: LifecycleConfig) -> St
     """Return how an attempt ends before all its ranks have started; None: it does not.
 
     Rank 0 may decide then already. If all have started, RUNNING is written first: that the job ran, and when."""
-    success = _success(now)
+    success = success_of(now)
     if success is not None:
         waits = any(pod.state is PodState.WAITING or not pod.node for pod in of_attempt(now))
         is_over = waits and not now.progress.is_tried
@@ -247,7 +248,7 @@ def _with_missing_agent(progress: Progress, now: Situation, now_s: float) -> Pro
 
 
 def _running(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
-    success, failure = _success(now), gang_failure(now, now_s, config)
+    success, failure = success_of(now), gang_failure(now, now_s, config)
     if now.progress.is_tried:
         return _trial_runs(now, now_s, config, failure, is_over=success is not None)
     if success is not None and (now.is_done or not is_announced(now)):
@@ -331,7 +332,8 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     if refused and progress.generation != now.generation:
         again = replace(now, progress=waits_anew(progress))
         return enqueue(again, now_s, attempt=progress.attempt, not_before_s=0.0, reason="Queued", message=ACCEPTED)
-    running = tuple(pod for pod in deletable(now.pods) if not pod.ended)
+    stay_s = {pod.uid: winds_down_until_s(pod, now_s, config) for pod in now.pods}
+    running = tuple(pod for pod in deletable(now.pods) if not pod.ended and now_s >= stay_s[pod.uid])
     limit_s = kept_s(now, config)
     over = limit_s is not None and now_s >= progress.completion_s + limit_s
     edited_s = progress.completion_s + config.edit_s if refused else 0.0  # its user is about to write it, too
@@ -346,7 +348,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         finalize=free and not record,
         remove=over and not record and not stays(now),
         clear=over and not record and stays(now),
-        wake_s=edited_s if now.held else None,
+        wake_s=min((at_s for at_s in (edited_s * now.held, *stay_s.values()) if at_s > now_s), default=None),
     )
 
 
@@ -366,7 +368,6 @@ def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 
 _PASSING = frozenset({Phase.LAUNCHED, Phase.STARTING})
-_WITH_RANKS = frozenset({Phase.QUEUED, Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
 
 _BY_PHASE: Mapping[Phase | None, Callable[[Situation, float, LifecycleConfig], Step]] = {
     None: _new,
@@ -391,19 +392,11 @@ def _may_create(now: Situation, placement: Placement, now_s: float, config: Life
 
 def _may_expire(now: Situation) -> bool:
     """False for a job that has ended: also for one that succeeded while nobody looked, until its time was over."""
-    return now.progress.phase not in FINISHED and not (now.progress.phase in UNDER_WAY and _success(now) is not None)
+    return now.progress.phase not in FINISHED and not (now.progress.phase in UNDER_WAY and success_of(now) is not None)
 
 
 def _awaits_news_s(now: Situation, now_s: float, config: LifecycleConfig) -> float:
     """Until when the attempt stays as it is, for news of who ended a rank; 0: no longer, or no failure decides."""
-    if now.progress.phase not in _WITH_RANKS or stop_order(now) is not None or _success(now) is not None:
+    if now.progress.phase not in WITH_RANKS or stop_order(now) is not None or success_of(now) is not None:
         return 0.0
     return awaits_news_s(now, now_s, config)
-
-
-def _success(now: Situation) -> str | None:
-    """Why the attempt has succeeded, or None."""
-    succeeded = now.progress.succeeded | {pod.rank for pod in of_attempt(now) if pod.state is PodState.SUCCEEDED}
-    if now.terms.rank_zero_decides and 0 in succeeded:
-        return "rank 0 succeeded"
-    return f"all {now.terms.replicas} ranks succeeded" if len(succeeded) == now.terms.replicas else None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.kept_pods import strays
-from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, Situation, Step, deletable, of_attempt
+from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, RankPod, Situation, Step, deletable, of_attempt
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 from coda.progress.stall import stall_after
@@ -221,10 +221,15 @@ def _paused(progress: Progress) -> TrialRun | None:
 
 
 def finish(now: Situation, now_s: float, phase: Phase, why: tuple[str, str]) -> Step:
-    """End the job with `why` (reason, message). Pods that have ended stay, for their logs."""
+    """End the job with `why` (reason, message). Pods that have ended, or whose sidecars end, stay for their logs."""
     reason, message = why
     done = replace(now.progress, phase=phase, completion_s=now_s, reason=reason, message=message)
-    return Step(progress=done, delete=tuple(pod for pod in deletable(now.pods) if not pod.ended))
+    return Step(progress=done, delete=tuple(pod for pod in deletable(now.pods) if _is_to_end(pod)))
+
+
+def _is_to_end(pod: RankPod) -> bool:
+    """False for a pod that has ended or whose sidecars now end: phases Succeeded and Failed see to these."""
+    return not (pod.ended or (pod.winds_down_s and pod.ended_s is not None))
 
 
 class GangSize(NamedTuple):

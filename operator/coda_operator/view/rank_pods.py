@@ -77,6 +77,7 @@ def rank_pod_from_json(
         held=RANK_FINALIZER in finalizers,
         state=state,
         ended=status.get("phase") in ("Failed", "Succeeded"),
+        winds_down_s=_winds_down_s(pod) if has_ended else 0.0,
         terminating="deletionTimestamp" in metadata,
         gone_by_s=_gone_by_s(metadata, now_s, known),
         shorten_to_s=_shorten_to_s(metadata, spec),
@@ -263,6 +264,17 @@ def _gone_by_s(metadata: Item, now_s: float, known: RankPod | None) -> float:
         return 0.0
     gone_by_s = now_s + float(metadata.get("deletionGracePeriodSeconds") or 0)
     return min(known.gone_by_s, gone_by_s) if known is not None and known.terminating else gone_by_s
+
+
+def _winds_down_s(pod: Item) -> float:
+    """Return the grace period if only native sidecars may still run: then the kubelet ends them. Else 0.
+
+    Containers beside the main one are the user's to end. Source: KEP-753."""
+    entries = (pod.get("status") or {}).get("containerStatuses") or ()
+    ended = {entry.get("name") for entry in entries if _terminated(entry)}
+    if any(container["name"] not in ended for container in pod["spec"].get("containers") or ()):
+        return 0.0
+    return float(max(1, pod["spec"].get("terminationGracePeriodSeconds", 30)))
 
 
 def _shorten_to_s(metadata: Item, spec: Item) -> int:
