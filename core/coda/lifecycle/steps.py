@@ -52,7 +52,7 @@ from coda.lifecycle.state import (
     stays,
     winds_down_until_s,
 )
-from coda.lifecycle.stops import is_announced, not_stopping, stop, stop_after_notice, stop_order
+from coda.lifecycle.stops import has_succeeded, is_announced, not_stopping, stop, stop_after_notice, stop_order
 from coda.lifecycle.transitions import (
     accept_again,
     all_bound,
@@ -119,7 +119,7 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return _delete(now, now_s, config)
     if (expired := active_deadline_over(now, now_s)) is not None and _may_expire(now):
         return finish(now, now_s, Phase.FAILED, expired)
-    if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED}:
+    if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED} and not has_succeeded(now):
         return suspend(now)
     if (until_s := _awaits_news_s(now, now_s, config)) > 0.0:
         return Step(progress=now.progress, delete=strays(now), wake_s=until_s)

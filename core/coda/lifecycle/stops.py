@@ -13,8 +13,18 @@ from typing import Final
 
 from coda.lifecycle.deadlines import end_s
 from coda.lifecycle.failures import Failure
-from coda.lifecycle.kept_pods import strays
-from coda.lifecycle.state import PodState, Progress, Situation, Step, StopAnswer, StopRecord, deletable, of_attempt
+from coda.lifecycle.kept_pods import strays, success_of
+from coda.lifecycle.state import (
+    UNDER_WAY,
+    PodState,
+    Progress,
+    Situation,
+    Step,
+    StopAnswer,
+    StopRecord,
+    deletable,
+    of_attempt,
+)
 from coda.lifecycle.transitions import end_trial
 from coda.model.job import RETURNING, Phase, StopCause, StopOrder
 from coda.model.trial_run import TrialOutcome
@@ -52,6 +62,15 @@ def is_announced(now: Situation) -> bool:
     if order is None or placement is None or order.notice_s <= 0 or now.progress.stop_due_s <= 0:
         return False
     return any(pod.told == placement.plan_id for pod in of_attempt(now))
+
+
+def has_succeeded(now: Situation) -> bool:
+    """Return whether the attempt succeeded, though nobody has written it.
+
+    An end after a stop was announced may be the answer to it."""
+    if now.progress.phase not in UNDER_WAY or success_of(now) is None:
+        return False
+    return now.is_done or not is_announced(now)
 
 
 def stop(now: Situation, order: StopOrder, now_s: float, answer: StopAnswer = StopAnswer.UNASKED) -> Step:
