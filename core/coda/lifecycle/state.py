@@ -87,6 +87,7 @@ class RankPod:
     over_s: float = 0.0  # when that end was, where it was seen long after; 0: it was seen, or the pod does not say
     begun_s: float = 0.0  # when it had started, where `over_s` says the end
     exit_code: int | None = None  # of the main container, after it ended
+    failed_container: str = ""  # which other container failed before the main one started
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
     reason: str = ""  # why it failed or cannot start

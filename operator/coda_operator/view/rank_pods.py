@@ -91,6 +91,7 @@ def rank_pod_from_json(
         over_s=over_s,
         begun_s=begun_s,
         exit_code=_terminated(main).get("exitCode"),
+        failed_container=_failed_before_main(main, status),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
         reason=reason,
@@ -236,6 +237,14 @@ def _failed_container(status: Item) -> Item | None:
     return next((entry for entry in _others(status) if _terminated(entry).get("exitCode", 0) != 0), None)
 
 
+def _failed_before_main(main: Item, status: Item) -> str:
+    """Return the name of the container that failed before the main one started; "" if none did, or not of itself."""
+    if status.get("phase") != "Failed" or status.get("reason") or _terminated(main):
+        return ""
+    failed = _failed_container(status)
+    return "" if failed is None else sys.intern(failed["name"])
+
+
 def _others(status: Item) -> Iterator[Item]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()
@@ -325,4 +334,5 @@ def _failure(status: Item) -> tuple[str, str]:
     if failed is None or status.get("reason"):
         return status.get("reason") or "", status.get("message") or ""
     ended = _terminated(failed)
-    return f"its container {failed['name']} ended with exit code {ended['exitCode']}", ended.get("message") or ""
+    said = f": {ended['reason']}" if ended.get("reason") not in (None, "", "Error") else ""
+    return f"its container {failed['name']} ended with exit code {ended['exitCode']}{said}", ended.get("message") or ""

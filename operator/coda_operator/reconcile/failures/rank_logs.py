@@ -104,7 +104,8 @@ class RankLogs:
     async def _read_one(self, job: JobRecord, pod: RankPod) -> list[Found] | str:
         """Return what the end of the log shows, or why it cannot be read. Of the log nothing is kept."""
         query = {"tailLines": str(MOST_LINES), "limitBytes": str(MOST_BYTES), "timestamps": "true"}
-        query["container"] = job.json["spec"]["template"]["spec"]["containers"][0]["name"]
+        main = job.json["spec"]["template"]["spec"]["containers"][0]["name"]
+        query["container"] = pod.failed_container or main
         async with self._slots:
             try:
                 path = f"{job.pods_path}/{pod.name}/log"
