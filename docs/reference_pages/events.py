@@ -45,6 +45,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "VariablesLeftOut": "its pods on seats lack variables of its template, which a seat sets (`../gpu-sharing.md`)",
         "Starting": "all its pods are bound",
         "ContainerCreating": "a rank is not created for a minute: a long pull, or a volume that cannot be mounted",
+        "PodInitializing": "an init container of a rank runs for a minute, and the start deadline goes on",
         "Running": "all ranks have started",
         "Stopping": "it runs, and is told to save and end for another job; in `status.stopDeadline` at the latest",
         "NoAgent": "it runs, and its cores cannot be found: no agent is on the node of rank 0",

@@ -15,7 +15,8 @@ _LOOK_AGAIN_S: Final[Mapping[Untuned, float]] = {Untuned.UNKNOWN: NOT_TUNED_S, U
 """After these it is looked again whether an agent is there. Our choice: a search takes minutes, and no write."""
 
 NOT_CREATED_S = 60.0
-"""Seconds that a kubelet creates a container before the job says so. Our choice: most images are there, or pulled."""
+"""Seconds that a kubelet creates a container, or runs one before the main one, until the job says so. Our choice:
+most images are there, or pulled."""
 
 WAITS_FOR = "; waits for "
 """Joins what happened with what the job waits for, so that the second half can be replaced."""
@@ -83,6 +84,8 @@ def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]
             yield pod.gone_by_s + config.stuck_s
         if pod.creating_since_s is not None:
             yield pod.creating_since_s + NOT_CREATED_S
+        if pod.preparing_since_s is not None:
+            yield pod.preparing_since_s + NOT_CREATED_S
 
 
 def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig) -> Iterator[float]:

@@ -25,6 +25,8 @@ RANK_FAILED = "RankFailed"
 START_DEADLINE = "StartDeadlineExceeded"
 NOT_CREATED = "ContainerCreating"
 """The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
+PREPARING = "PodInitializing"
+"""The reason of a gang with a rank whose init container runs for long: its kubelet's own word."""
 SUBMIT_AGAIN = "delete it and submit it again"
 """What runs a job again that has ended: the API server refuses edits of its spec."""
 _OF_PEERS = frozenset({Reason.MPI, Reason.MPI_RUNTIME, Reason.PREEMPTED})
@@ -189,18 +191,24 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     if not late.reason and late.creating_since_s is not None:
         why = ": its container was not created (its image was being pulled, or a volume could not be mounted); "
         why += f"see `kubectl events --for pod/{late.name}`"
+    if not late.reason and late.preparing:
+        why = f": its container {late.preparing} still ran; raise spec.startDeadlineSeconds if it needs more time"
     message = f"{_where(late)} did not start within {now.terms.start_deadline_s:g} s{why}"
     nodes = _nodes(late.node) if _may_be_at_fault(late, pods) else ()
     return Failure(own=True, reason=START_DEADLINE, message=message, nodes=nodes)
 
 
-def _by_trouble(pod: RankPod) -> tuple[bool, bool, int]:
-    """Sort first what its kubelet complains of, then what it has not created, then by rank."""
-    return not pod.reason, pod.creating_since_s is None, pod.rank
+def _by_trouble(pod: RankPod) -> tuple[bool, bool, bool, int]:
+    """Sort first what its kubelet complains of, then what is not created, then what prepares itself, then by rank."""
+    return not pod.reason, pod.creating_since_s is None, not pod.preparing, pod.rank
 
 
 def _may_be_at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> bool:
-    """False for the node of a rank that is not created, if no other node has created one: a volume of all, perhaps."""
+    """False for the node of a rank that is not created, if no other node has created one: a volume of all, perhaps.
+
+    Nor is a node at fault for what runs there for long."""
+    if late.preparing and not late.reason:
+        return False
     if late.reason or late.creating_since_s is None:
         return True
     return any(pod.state is not PodState.WAITING and pod.node != late.node for pod in pods)
@@ -217,21 +225,27 @@ def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None
     return "DeadlineExceeded", f"ran for {now.terms.active_deadline_s:g} s, {allowed}"
 
 
-def with_trouble(progress: Progress, pods: tuple[RankPod, ...], now_s: float) -> Progress:
-    """Say which rank cannot start, and why; or which its kubelet has not created for a minute. Ties: the lowest one.
+def with_trouble(progress: Progress, now: Situation, now_s: float) -> Progress:
+    """Say which rank cannot start, and why; or which is not created, or prepares itself, for a minute.
 
-    Return `progress` unchanged if there is none."""
-    waiting = [pod for pod in pods if pod.state is PodState.WAITING and (pod.reason or _is_slow(pod, now_s))]
+    Ties: the lowest one. Return `progress` unchanged if there is none."""
+    waiting = [pod for pod in of_attempt(now) if pod.state is PodState.WAITING and (pod.reason or _is_slow(pod, now_s))]
     pod = min(waiting, key=_by_trouble, default=None)
     if pod is None:
         return progress
     if pod.reason:
         said = f": {pod.message}" if pod.message else ""
         return replace(progress, reason=pod.reason, message=f"{_where(pod)} cannot start: {pod.reason}{said}")
+    if pod.creating_since_s is None:
+        most = f"for spec.startDeadlineSeconds ({now.terms.start_deadline_s:g} s) at most"
+        why = f"its container {pod.preparing} runs and the main one waits for it, {most}"
+        message = f"{_where(pod)}: {why}; see `kubectl logs {pod.name} -c {pod.preparing}`"
+        return replace(progress, reason=PREPARING, message=message)
     why = "its container is not created yet (its image is being pulled, or a volume cannot be mounted)"
     message = f"{_where(pod)}: {why}; see `kubectl describe pod {pod.name}`"
     return replace(progress, reason=NOT_CREATED, message=message)
 
 
 def _is_slow(pod: RankPod, now_s: float) -> bool:
-    return pod.creating_since_s is not None and now_s >= pod.creating_since_s + NOT_CREATED_S
+    since_s = pod.preparing_since_s if pod.creating_since_s is None else pod.creating_since_s
+    return since_s is not None and now_s >= since_s + NOT_CREATED_S

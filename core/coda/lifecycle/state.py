@@ -82,6 +82,8 @@ class RankPod:
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
+    preparing: str = ""  # the container that runs before its main one may start
+    preparing_since_s: float | None = None  # by our own clock
     started_s: float | None = None  # since when it was seen to run, by our own clock; 0: longer than we look
     ended_s: float | None = None  # the same of its main container's end
     over_s: float = 0.0  # when that end was, where it was seen long after; 0: it was seen, or the pod does not say

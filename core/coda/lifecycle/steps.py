@@ -194,9 +194,9 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         if now_s > placement.bind_deadline_s:
             return roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
         launched = all_created(now.progress, now.terms.replicas, now.progress.launch_s)
-        told = with_node_trouble(with_trouble(launched, pods, now_s), now, now_s, config)
+        told = with_node_trouble(with_trouble(launched, now, now_s), now, now_s, config)
         return Step(progress=told, delete=strays(now))
-    told = with_node_trouble(with_trouble(all_bound(now), pods, now_s), now, now_s, config)
+    told = with_node_trouble(with_trouble(all_bound(now), now, now_s), now, now_s, config)
     return Step(progress=told, delete=strays(now))
 
 
@@ -205,7 +205,7 @@ def _starting(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return ended
     pods = of_attempt(now)
     if any(pod.state is PodState.WAITING for pod in pods):
-        told = with_node_trouble(with_trouble(all_bound(now), pods, now_s), now, now_s, config)
+        told = with_node_trouble(with_trouble(all_bound(now), now, now_s), now, now_s, config)
         return Step(progress=told, delete=strays(now))
     return all_started(now, now_s, _all_started(now))
 

@@ -63,6 +63,7 @@ def rank_pod_from_json(
     known = before if before is not None and before.uid == metadata["uid"] else None
     has_started, has_ended = state is not PodState.WAITING, state in _ENDED
     is_older, notes = seen_until_s == 0.0 and known is None, metadata.get("annotations") or {}
+    preparing = _preparing(pod) if state is PodState.WAITING else ""
     begun_s, over_s = _unseen_run(pod, main, known, now_s if seen_until_s is None else seen_until_s, now_s)
     return RankPod(
         name=metadata["name"],
@@ -84,6 +85,8 @@ def rank_pod_from_json(
         finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
         unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
+        preparing=preparing,
+        preparing_since_s=_first_s(bool(preparing), now_s, known.preparing_since_s if known else None),
         started_s=_first_s(
             has_started and not (is_older and has_ended), 0.0 if is_older else now_s, known.started_s if known else None
         ),
@@ -257,11 +260,17 @@ def _is_created_now(pod: Item, main: Item, state: PodState) -> bool:
     reason = ((main.get("state") or {}).get("waiting") or {}).get("reason")
     if state is not PodState.WAITING or reason not in _BEING_CREATED:
         return False
+    return not _preparing(pod)
+
+
+def _preparing(pod: Item) -> str:
+    """Return the name of the running container that must end, or be started, before the next may; "" if none must."""
     init_containers = pod["spec"].get("initContainers") or ()
     sidecars = {container["name"] for container in init_containers if container.get("restartPolicy") == "Always"}
-    entries = pod["status"].get("initContainerStatuses") or ()
+    entries = (pod.get("status") or {}).get("initContainerStatuses") or ()
     running = (entry for entry in entries if "running" in (entry.get("state") or {}))
-    return all(entry["name"] in sidecars and entry.get("started") for entry in running)
+    waits = (entry["name"] for entry in running if entry["name"] not in sidecars or not entry.get("started"))
+    return sys.intern(next(waits, ""))
 
 
 def _first_s(is_true: bool, now_s: float, known_s: float | None) -> float | None:

@@ -1,4 +1,6 @@
-"""A rank whose container its kubelet does not create: it says why in events only, so the job says where to look."""
+"""A rank whose container its kubelet does not create: it says why in events only, so the job says where to look.
+
+Or that waits for an init container: the job says for which, and how long it may."""
 
 from __future__ import annotations
 
@@ -71,3 +73,31 @@ def test_no_node_is_to_blame_if_none_of_the_others_creates_a_container() -> None
 def test_a_node_that_has_not_taken_its_pod_is_to_blame() -> None:
     now = situation(Phase.STARTING, pod(0), pod(1), terms=Terms(replicas=2, start_deadline_s=10))
     assert list(next_step(now, NOW_S, CONFIG).progress.avoid) == ["n1"]
+
+
+def preparing(since_s: float, **terms: float) -> Situation:
+    late = pod(1, node="n2", preparing="download", preparing_since_s=since_s)
+    return situation(Phase.STARTING, running(0), late, terms=Terms(replicas=2, **terms))  # type: ignore[arg-type]
+
+
+def test_an_init_container_that_runs_for_a_minute_is_named_with_how_long_it_may() -> None:
+    early = next_step(preparing(NOW_S - 59), NOW_S, CONFIG)
+    assert (early.progress.reason, early.wake_s) == ("Starting", NOW_S + 1)
+    told = next_step(preparing(NOW_S - 60), NOW_S, CONFIG).progress
+    assert (told.phase, told.reason) == (Phase.STARTING, "PodInitializing")
+    said = "its container download runs and the main one waits for it, for spec.startDeadlineSeconds (1800 s) at most"
+    assert told.message == f"rank 1 on n2: {said}; see `kubectl logs j-1-1 -c download`"
+    assert is_news(progress(Phase.STARTING, reason="Starting"), told)
+
+
+def test_the_start_deadline_names_it_too_and_what_to_do() -> None:
+    step = next_step(preparing(NOW_S - 9, start_deadline_s=10), NOW_S, CONFIG)
+    said = "its container download still ran; raise spec.startDeadlineSeconds if it needs more time"
+    assert step.progress.message == f"attempt 1: rank 1 on n2 did not start within 10 s: {said}"
+    assert (step.progress.phase, step.progress.avoid) == (Phase.RESTARTING, {})  # a download says nothing of its node
+
+
+def test_what_a_kubelet_does_not_create_is_told_before_what_runs() -> None:
+    late = pod(0, preparing="download", preparing_since_s=NOW_S - 90)
+    now = situation(Phase.STARTING, late, pod(1, creating_since_s=NOW_S - 60))
+    assert next_step(now, NOW_S, CONFIG).progress.reason == "ContainerCreating"

@@ -367,6 +367,9 @@ def test_since_when_a_container_is_created_is_by_our_own_clock(status: dict[str,
     item["spec"]["initContainers"] = [{"name": "fetch"}, {"name": "proxy", "restartPolicy": "Always"}]
     first = rank_pod_from_json(item, now_s=NOW_S)
     assert first.creating_since_s == (NOW_S if is_created_now else None)
+    started = {entry["name"] for entry in status.get("initContainerStatuses", ()) if entry.get("started") is not None}
+    preparing = "".join(started) if not is_created_now else ""
+    assert (first.preparing, first.preparing_since_s) == (preparing, NOW_S if preparing else None)
     assert (first.reason, first.state is PodState.STARTED) == ("", "running" in str(status.get("containerStatuses")))
     later = rank_pod_from_json(item, now_s=NOW_S + 9, before=first)
     assert later.creating_since_s == first.creating_since_s
