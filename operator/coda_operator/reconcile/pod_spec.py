@@ -289,7 +289,10 @@ def _job_directory(spec: Job) -> Json:
 
 
 def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
-    """Source: torch.distributed environment variables; PET_* are torchrun's arguments by environment."""
+    """Source: torch.distributed environment variables; PET_* are torchrun's arguments by environment.
+
+    NODE_RANK is Lightning's, where no torchrun starts it: it starts a process per GPU itself. Nothing here is a local
+    rank: launchers set that for each process."""
     metadata, spec = job["metadata"], job["spec"]
     replicas, port = int(spec["replicas"]), str(_master_port(job))
     master = "localhost"
@@ -300,6 +303,7 @@ def _rendezvous(job: Job, *, attempt: int, rank: int) -> dict[str, str]:
         "MASTER_PORT": port,
         "WORLD_SIZE": str(replicas),
         "RANK": str(rank),
+        "NODE_RANK": str(rank),
         "PET_NNODES": str(replicas),
         "PET_NODE_RANK": str(rank),
         "PET_NPROC_PER_NODE": str(spec["gpusPerReplica"]),

@@ -109,6 +109,7 @@ def test_torchrun_finds_its_gang_in_the_environment() -> None:
         "MASTER_PORT": "29500",
         "WORLD_SIZE": "2",
         "RANK": "1",
+        "NODE_RANK": "1",
         "PET_NNODES": "2",
         "PET_NODE_RANK": "1",
         "PET_NPROC_PER_NODE": "8",
@@ -158,16 +159,16 @@ def expanded(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def test_values_of_the_user_may_name_codas_variables() -> None:
-    mine = {"NODE_RANK": "$(RANK)", "COORDINATOR": "$(MASTER_ADDR):1234", "LOG": "$(CODA_JOB_DIR)/log"}
+    mine = {"NODE_RANK": "1$(RANK)", "COORDINATOR": "$(MASTER_ADDR):1234", "LOG": "$(CODA_JOB_DIR)/log"}
     env = expanded(rank_pod(with_env(mine), PLAN, 0))
-    assert env["NODE_RANK"] == "0"
+    assert env["NODE_RANK"] == "10"
     assert env["COORDINATOR"] == "attempt-3-rank-0.bert.nlp.svc:1234"
     assert env["LOG"] == "/run/coda-job/log"
 
 
 def test_every_value_of_the_user_wins_and_no_name_comes_twice() -> None:
     names = list(expanded(rank_pod(JOB, PLAN, 0)))
-    assert len(names) == 10
+    assert len(names) == 11
     for name in names:
         assert expanded(rank_pod(with_env({name: "mine"}), PLAN, 0))[name] == "mine"
 
