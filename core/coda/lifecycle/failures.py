@@ -71,7 +71,7 @@ def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Fa
         return pod_gone(min(lost))
     own_first = now.diagnosis is None or is_own_cause(now.diagnosis)
     found = [
-        (failure.overused_by is None, failure.own is not own_first, pod.rank, failure)
+        (failure.overused_by is None, failure.own != own_first, pod.rank, failure)
         for pod in of_attempt(now)
         if (failure := _pod_failure(pod, now, now_s, config)) is not None
     ]

@@ -348,7 +348,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         finalize=free and not record,
         remove=over and not record and not stays(now),
         clear=over and not record and stays(now),
-        wake_s=min((at_s for at_s in (edited_s * now.held, *stay_s.values()) if at_s > now_s), default=None),
+        wake_s=min((at_s for at_s in (edited_s if now.held else 0.0, *stay_s.values()) if at_s > now_s), default=None),
     )
 
 
