@@ -121,7 +121,7 @@ def _decide(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return finish(now, now_s, Phase.FAILED, expired)
     if now.terms.suspend and now.progress.phase not in FINISHED | {Phase.SUSPENDED} and not has_succeeded(now):
         return suspend(now)
-    if (until_s := _awaits_news_s(now, now_s, config)) > 0.0:
+    if _is_judged_by_failures(now) and (until_s := awaits_news_s(now, now_s, config)) > 0.0:
         return Step(progress=now.progress, delete=strays(now), wake_s=until_s)
     return _BY_PHASE[now.progress.phase](now, now_s, config)
 
@@ -395,8 +395,6 @@ def _may_expire(now: Situation) -> bool:
     return now.progress.phase not in FINISHED and not (now.progress.phase in UNDER_WAY and success_of(now) is not None)
 
 
-def _awaits_news_s(now: Situation, now_s: float, config: LifecycleConfig) -> float:
-    """Until when the attempt stays as it is, for news of who ended a rank; 0: no longer, or no failure decides."""
-    if now.progress.phase not in WITH_RANKS or stop_order(now) is not None or success_of(now) is not None:
-        return 0.0
-    return awaits_news_s(now, now_s, config)
+def _is_judged_by_failures(now: Situation) -> bool:
+    """Whether a failure of a rank decides what is next."""
+    return now.progress.phase in WITH_RANKS and stop_order(now) is None and success_of(now) is None
