@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coda.cache.queue import waits_since_s
-from coda_kube.objects.quantities import seconds_from_time
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_kube.objects.read import job_from_json
 from tests.operator_tests.fake_cluster import FakeCluster, clock
 from tests.operator_tests.operators import operator
@@ -49,6 +49,57 @@ async def test_only_an_edit_that_enlarges_a_gang_makes_it_wait_from_then_on(
         began_s = clock() if is_reset else seconds_from_time(first["queuedTime"])
         assert abs(waits_since(api, job) - began_s) < 2.0
         assert ("queuedTime", api.status(job)["queuedTime"] == first["queuedTime"]) == ("queuedTime", not is_reset)
+
+
+def told(api: FakeCluster, job: str, code: str) -> None:
+    """What the planner writes."""
+    generation = api.status(job)["observedGeneration"]
+    pending = {"code": code, "message": "waits", "generation": generation, "since": time_from_seconds(clock())}
+    api.change(job, lambda item: item["status"].update(pending=pending))
+
+
+POSSIBLE = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["the operator runs", "the operator is away meanwhile"])
+@pytest.mark.parametrize(
+    ("code", "is_reset"),
+    [("NoMatchingNode", True), ("NeverFits", True), ("UnknownTopologyLevel", True), ("InsufficientGPUs", False)],
+)
+async def test_an_edit_of_what_nothing_could_start_makes_it_wait_from_then_on(
+    code: str, is_reset: bool, is_away: bool
+) -> None:
+    """Else a job would age that nobody can start, and give its place to real work by an edit."""
+    api = FakeCluster()
+    async with operator(api):
+        job = api.submit(replicas=2, template=IMPOSSIBLE)
+        first = await reaches(api, job, "Queued")
+        told(api, job, code)
+        await asyncio.sleep(72 * HOUR_S)
+        if not is_away:
+            api.edit(job, template=POSSIBLE)
+            await reaches(api, job, "Queued", reason="Edited")
+    if is_away:
+        api.edit(job, template=POSSIBLE)
+        async with operator(api):
+            await reaches(api, job, "Queued", reason="Edited")
+    began_s = clock() if is_reset else seconds_from_time(first["queuedTime"])
+    assert abs(waits_since(api, job) - began_s) < 60.0
+    assert (api.status(job)["queuedTime"] == first["queuedTime"]) == (not is_reset)
+
+
+async def test_what_is_said_of_an_older_spec_takes_no_age() -> None:
+    api = FakeCluster()
+    async with operator(api):
+        job = api.submit(replicas=2, template=IMPOSSIBLE)
+        await reaches(api, job, "Queued")
+        told(api, job, "NoMatchingNode")
+        api.edit(job, template=POSSIBLE)
+        edited = await reaches(api, job, "Queued", reason="Edited")
+        await asyncio.sleep(HOUR_S)
+        api.edit(job, retries=9)
+        await api.until(lambda: api.status(job)["observedGeneration"] == 3)
+        assert api.status(job)["queuedTime"] == edited["queuedTime"]
 
 
 async def test_a_job_that_ran_and_failed_has_waited_since_then() -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.kept_pods import strays
 from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, RankPod, Situation, Step, deletable, of_attempt
+from coda.model.decision import HOPELESS, WaitCode
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 from coda.progress.stall import stall_after
@@ -254,6 +255,17 @@ def after_acceptance(
     would keep a place for a large one. So does one that was stopped for another job, and waited at the head."""
     edited = before.generation != after.generation and after.phase is Phase.QUEUED
     if not edited or size_before is None or not is_enlarged(size_before, size):
+        return after
+    return replace(after, queued_s=now_s, waiting_s=now_s, returned=False)
+
+
+def after_hopeless_wait(before: Progress, after: Progress, told: WaitCode | None, now_s: float) -> Progress:
+    """Return `after`, the progress of a job whose edit is taken. `told`: why it waited as it was accepted before.
+
+    If no end of a job could have started it, it waits from now on, and goes to the end of the queue: else what nobody
+    can start would age, and become the place of real work by an edit."""
+    edited = before.generation != after.generation and before.phase is after.phase is Phase.QUEUED
+    if not edited or told not in HOPELESS:
         return after
     return replace(after, queued_s=now_s, waiting_s=now_s, returned=False)
 

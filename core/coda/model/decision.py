@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coda.model.job import JobId
 from coda.model.job import StopCause as StopCause  # a placement stores it too
@@ -46,6 +46,10 @@ class WaitCode(Enum):
     GPUS_NOT_KNOWN = "GPUsNotKnown"  # they belong to jobs that cannot be joined yet, or nobody can say whose they are
     GPUS_TOO_BUSY = "GPUsTooBusy"  # beside those that share a GPU, it would be too slow
     RECLAIM_DELAYED = "ReclaimDelayed"  # what it needs was lent, and is given back at a known time
+
+
+HOPELESS: Final = frozenset({WaitCode.NO_MATCHING_NODE, WaitCode.NEVER_FITS, WaitCode.UNKNOWN_LEVEL})
+"""No end of a job helps: the job, the nodes or the levels must change first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

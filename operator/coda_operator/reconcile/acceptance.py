@@ -50,7 +50,8 @@ removes idle nodes after minutes."""
 SPACING_S: Final = 0.5
 """Between the dry runs of any two such jobs: thousands of them are no load. Our choice."""
 
-_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS.value, WaitCode.NO_MATCHING_NODE.value})
+_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_MATCHING_NODE})
+_CODE_BY_WORD: Final = {code.value: code for code in WaitCode}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,8 +301,15 @@ def _fits_no_node(job: JobRecord) -> bool:
         return False
     if progress.generation != job.generation or (placement is not None and placement.attempt >= progress.attempt):
         return False
+    return told_code(job) in _FITS_NO_NODE
+
+
+def told_code(job: JobRecord) -> WaitCode | None:
+    """Return why the job waits, by the planner's word on the spec that was accepted last; None if there is none."""
     told = (job.json.get("status") or {}).get("pending") or {}
-    return told.get("code") in _FITS_NO_NODE and told.get("generation") == job.generation
+    if told.get("generation") != job.progress.generation:
+        return None
+    return _CODE_BY_WORD.get(str(told.get("code")))
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:

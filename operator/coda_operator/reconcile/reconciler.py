@@ -31,14 +31,20 @@ from coda.lifecycle.evidence import logs_needed
 from coda.lifecycle.failures import awaits_news_s
 from coda.lifecycle.node_loss import node_word_s
 from coda.lifecycle.state import live_ranks, of_attempt
-from coda.lifecycle.transitions import after_acceptance, is_refused_for_good, not_admitted, template_refused
+from coda.lifecycle.transitions import (
+    after_acceptance,
+    after_hopeless_wait,
+    is_refused_for_good,
+    not_admitted,
+    template_refused,
+)
 from coda.model import FINISHED
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import Acceptor, AskedAgain, NotAdmitted, TemplateRefused, sizes
+from coda_operator.reconcile.acceptance import Acceptor, AskedAgain, NotAdmitted, TemplateRefused, sizes, told_code
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.guests import had_others
@@ -148,6 +154,9 @@ class Reconciler:
             return await self._wait_for_admission(job, answer)
         self._refusals_by_uid.pop(job.uid, None)
         self._cluster.admission_waiters.discard(job.key)
+        if step.accept:
+            since_accepted = after_hopeless_wait(job.progress, step.progress, told_code(job), self._clock())
+            step = replace(step, progress=since_accepted)
         if isinstance(answer, TemplateRefused):
             refused = template_refused(step.progress, job.generation, answer.message, self._clock())
             return await self._write(job, now, replace(step, progress=refused), None)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from coda.history.delay_causes import delay_cause
 from coda.model import JobId, WaitCode
-from coda.model.decision import Refusal
+from coda.model.decision import HOPELESS, Refusal
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import seconds_from_time
 from coda_kube.objects.write import pending_json
@@ -26,6 +26,8 @@ WRITING_SHARE: Final = 0.25  # of the time, one after the other: the rest of a s
 BATCH: Final = 64
 _ACCEPTED_WITHIN_S: Final = 1.0  # an edit, while the operator runs
 _LONG_AGO_S: Final = float("-inf")
+_LASTING: Final = frozenset([code.value for code in HOPELESS])
+_OF_WRITES: Final = frozenset({WaitCode.STATUS_UNWRITABLE, WaitCode.STATUS_WRITE_SLOW, WaitCode.CHANGED_MEANWHILE})
 
 
 class PendingNotice(NamedTuple):
@@ -42,6 +44,8 @@ def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingN
         return None
     pending = (job_json.get("status") or {}).get("pending")
     reason = refusal.reason
+    if _hides_what_lasts(refusal, pending):
+        return None
     if (
         not isinstance(pending, dict)
         or not pending
@@ -56,6 +60,17 @@ def notice_for(refusal: Refusal, job_json: Mapping[str, Any] | None) -> PendingN
         and tuple(pending.get("holders") or ()) == refusal.holders
     )
     return None if same else PendingNotice(refusal.job, refusal, urgent=False)
+
+
+def _hides_what_lasts(refusal: Refusal, pending: object) -> bool:
+    """True if the object says that nothing starts the job as it was accepted, and the refusal has no word on that.
+
+    The operator reads it when it accepts the edit: a wait in vain does not count. It may be away for long."""
+    if not isinstance(pending, dict) or pending.get("code") not in _LASTING:
+        return False
+    if refusal.code is WaitCode.EDITED:
+        return pending.get("generation") != refusal.generation
+    return refusal.code in _OF_WRITES and pending.get("generation") == refusal.generation
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:

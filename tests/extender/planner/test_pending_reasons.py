@@ -63,6 +63,17 @@ def test_an_edit_that_is_not_accepted_is_said_only_after_a_second() -> None:
     assert reasons.pop_due(102.0) == ([told], None)
 
 
+@pytest.mark.parametrize("written", ["NoMatchingNode", "NeverFits", "UnknownTopologyLevel"])
+def test_that_nothing_could_start_it_stays_until_the_edit_is_accepted(written: str) -> None:
+    """The operator reads it then, however long it was away: what waited in vain has no age."""
+    hopeless = {"status": {"pending": WRITTEN | {"code": written}}}
+    edited, slow = (WaitReason(code=code, message="x") for code in (WaitCode.EDITED, WaitCode.CHANGED_MEANWHILE))
+    assert notice_for(Refusal(JOB, 2, edited), hopeless) is None
+    assert notice_for(Refusal(JOB, 1, slow), hopeless) is None
+    assert notice_for(Refusal(JOB, 2, slow), hopeless) is not None, "accepted"
+    assert notice_for(Refusal(JOB, 2, SHORT), hopeless) is not None
+
+
 def test_a_job_that_is_gone_needs_no_reason() -> None:
     assert notice_for(REFUSAL, None) is None
 
