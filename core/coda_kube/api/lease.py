@@ -4,6 +4,9 @@ The rules are client-go's. A holder renews every `retry_s`. Another candidate ta
 for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared; so too if the record was
 deleted. `held()` is false from `renew_deadline_s` after the last renewal, before anybody may take over; also in a
 process that was stopped and continued, or whose machine slept.
+
+A write may be stored though its answer comes too late. Who lost its term and finds such a record of its own leaves it
+alone for longer than others wait: else a candidate at a slow API server would renew for ever what it never holds.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ class Elector:
         self._seen: tuple[object, ...] | None = None  # the last record seen; `_seen_s`: since when
         self._seen_s: float | None = None
         self._seen_epoch = 0  # the highest
+        self._won_record: tuple[object, ...] | None = None  # of the last write of ours that was answered
         self._known_epoch = known_epoch
         self._expires_s = float("inf")  # then that record is too old, unless it changes before
         self._said = ""  # why there was no answer: an outage is one line of the log
@@ -128,11 +132,15 @@ class Elector:
         left_s = self._expires_s - boot_time_s()
         return min(usual_s / 2, max(left_s, usual_s / 40))
 
+    def _limit_s(self) -> float:
+        """How long a try may take."""
+        return self._times.renew_deadline_s / 2
+
     async def _try(self) -> bool | None:
         """Try once: True if the Lease is ours, False if it is another's, None if the API server did not answer."""
         started_s = boot_time_s()
         try:
-            async with asyncio.timeout(self._times.renew_deadline_s / 2):  # wait_for may swallow a cancellation
+            async with asyncio.timeout(self._limit_s()):  # wait_for may swallow a cancellation
                 return await self._try_to_hold(started_s)
         except (CodaError, TimeoutError) as error:
             why = str(error) or "no answer in time"
@@ -150,9 +158,10 @@ class Elector:
         holder = spec.get("holderIdentity") or ""
         # An older record came back, by an edit or a restored backup: somebody else may have held the Lease since.
         is_older = _transitions(spec) < self._seen_epoch
-        mine = holder == self._holder and (self.held() or not is_older)
+        unanswered = holder == self._holder and _record(spec) != self._won_record
+        mine = holder == self._holder and (self.held() or not (is_older or unanswered))
         is_left = self._is_left_behind(holder) and not is_older
-        expired = self._expired(spec)
+        expired = self._expired(spec, self._times.retry_s + self._limit_s() if unanswered else 0.0)
         if not mine and holder and not is_left and not expired:
             return False
         # Somebody may have edited the record: an epoch that was seen is never given twice.
@@ -188,23 +197,25 @@ class Elector:
     def _won(self, lease: Json, started_s: float) -> bool:
         self.epoch = self._seen_epoch = _transitions(lease["spec"])
         self._renewed_s = started_s
+        self._won_record = _record(lease["spec"])
         self._has_held = True
         self._said = ""
         return True
 
     def _is_left_behind(self, holder: str) -> bool:
         """True for the Lease of an earlier process of this replica."""
-        return not self._has_held and holder.rpartition("_")[0] == self._identity
+        return not self._has_held and holder != self._holder and holder.rpartition("_")[0] == self._identity
 
-    def _expired(self, spec: Json) -> bool:
-        """True once this record has not changed for its duration; a record that is not there has ours."""
+    def _expired(self, spec: Json, margin_s: float = 0.0) -> bool:
+        """True once this record has not changed for its duration and the margin; a record that is not there has
+        ours."""
         self._seen_epoch = max(self._seen_epoch, _transitions(spec))
-        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")) if spec else None
+        record = _record(spec) if spec else None
         now_s = boot_time_s()
         if self._seen_s is None or (record is not None and record != self._seen):
             self._seen, self._seen_s = record, now_s
         duration_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
-        self._expires_s = self._seen_s + min(duration_s, max(LONGEST_S, self._times.duration_s))
+        self._expires_s = self._seen_s + min(duration_s, max(LONGEST_S, self._times.duration_s)) + margin_s
         return now_s >= self._expires_s
 
     def _new(self, epoch: int) -> Json:
@@ -221,6 +232,11 @@ class Elector:
                 "leaseTransitions": epoch,
             },
         }
+
+
+def _record(spec: Json) -> tuple[object, ...]:
+    """What every renewal changes."""
+    return spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")
 
 
 def _transitions(spec: Json) -> int:
