@@ -15,7 +15,7 @@ from rich.text import Text
 
 from coda.errors import CodaError, InvalidInput, Outage
 from coda_cli.output import ContextOption, SheetOutput, print_for_programs
-from coda_kube.api.client import NotFound, Rejected, connect
+from coda_kube.api.client import NotServed, Rejected, connect
 from coda_kube.api.credentials import users_kubeconfig
 from coda_kube.objects.quantities import time_from_seconds
 from coda_kube.served_schema import APPLY_DEFINITIONS
@@ -136,7 +136,7 @@ def _write(report: Report, out: Path | None) -> None:
 
 
 def _explained(error: CodaError) -> str:
-    if isinstance(error, NotFound):
+    if isinstance(error, NotServed):
         return f"this cluster has no TrainingJobs: install Coda's CRDs first ({APPLY_DEFINITIONS})"
     if isinstance(error, Rejected):
         return f"the cluster does not let this user read: {error}"

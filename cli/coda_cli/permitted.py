@@ -12,7 +12,7 @@ from rich.console import Console
 
 from coda.errors import InvalidInput
 from coda.wording import listed
-from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.api.client import Client, NotServed, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION
 
@@ -47,7 +47,7 @@ class PermittedLists:
         Raises InvalidInput where Coda is not installed, and Rejected where none may be listed."""
         try:
             return await self._items(f"/apis/{API_VERSION}", "trainingjobs", read)
-        except NotFound as error:
+        except NotServed as error:
             raise InvalidInput("this cluster has no TrainingJobs: install Coda first (docs/installing.md)") from error
         except Rejected as error:
             if error.status != HTTPStatus.FORBIDDEN or self.namespace:

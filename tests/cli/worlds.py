@@ -108,7 +108,9 @@ class Api:
         job = orjson.loads(await request.read())
         if self.answers:
             status, reason, message = self.answers.pop(0)
-            return web.json_response({"kind": "Status", "reason": reason, "message": message}, status=status)
+            details = {"name": request.path.split("/")[5], "kind": "namespaces"} if status == 404 else {}
+            said = {"kind": "Status", "reason": reason, "message": message, "details": details}
+            return web.json_response(said, status=status)
         name = job["metadata"]["name"]
         if request.query.get("dryRun"):
             return web.json_response(job, status=201)

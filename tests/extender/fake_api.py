@@ -131,7 +131,7 @@ class FakeApi(Client):
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         if path.startswith("/openapi"):
-            raise NotFound(404, "NotFound", path)
+            raise error_from_answer(404, "404 page not found\n")
         await self._enter("get", path, query)
         return self.item(path) if self._key(path) in self._items else self._missing(path)
 

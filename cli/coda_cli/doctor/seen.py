@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from coda_cli.version.parts import Part, parts_of
-from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.api.client import Client, NotFound, NotServed, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, OPERATOR_LEASE, PLANNER_LEASE, SYSTEM_NAMESPACE
 from coda_kube.objects.quantities import seconds_from_time
@@ -191,7 +191,7 @@ async def _one(client: Client, path: str) -> Json | None:
 async def _items(client: Client, path: str, query: Mapping[str, str] | None = None) -> Items:
     try:
         return list((await client.list_pages(path, query))["items"])
-    except NotFound:
+    except NotServed:
         return []
     except Rejected:
         return None
@@ -200,7 +200,7 @@ async def _items(client: Client, path: str, query: Mapping[str, str] | None = No
 async def _schema(client: Client) -> Json | None:
     try:
         return await client.get(OPENAPI)
-    except NotFound:
+    except NotServed:
         return None
 
 

@@ -37,7 +37,7 @@ from coda_cli.explain.waiting import Waiting
 from coda_cli.explain.waiting_quota import waiting_in_quota
 from coda_cli.output import ContextOption, KubeconfigOption, TextOption, TextOutput, print_for_programs, printable
 from coda_cli.permitted import PermittedLists, print_notes
-from coda_kube.api.client import Client, NotFound, Rejected, connect
+from coda_kube.api.client import Client, NotFound, NotServed, Rejected, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, OPT_IN, SCHEDULER
@@ -222,7 +222,7 @@ def _party(line: Waiting) -> str:
 async def _training_job(client: Client, namespace: str, name: str) -> Json:
     try:
         return await client.get(f"/apis/{API_VERSION}/namespaces/{namespace}/trainingjobs/{name}")
-    except NotFound as error:
+    except (NotFound, NotServed) as error:
         raise InvalidInput(f"there is no TrainingJob {name} in namespace {namespace}") from error
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from coda.errors import InvalidInput
 from coda.wording import listed
-from coda_kube.api.client import Client, NotFound, Rejected
+from coda_kube.api.client import Client, NotFound, NotServed, Rejected
 from coda_kube.objects.json_types import Json
 
 KINDS: Final = ("trainingjob", "tj", "job", "replicaset", "statefulset", "pod")
@@ -89,7 +89,7 @@ async def read_subject(client: Client, subject: Subject) -> Json | None:
     kind, group, plural = _READ[subject.kind]
     try:
         return await client.get(f"{group}/namespaces/{subject.namespace}/{plural}/{quote(subject.name, safe='')}")
-    except NotFound as error:
+    except (NotFound, NotServed) as error:
         raise InvalidInput(f"there is no {kind} {subject.name} in namespace {subject.namespace}") from error
     except Rejected:
         return None

@@ -18,7 +18,7 @@ from coda.errors import InvalidInput, Outage
 from coda.wording import counted
 from coda_cli.job_history import jobs_path
 from coda_cli.replay.cpu_job_objects import ANNOTATION_RUN_FROM, ANNOTATION_RUN_SECONDS, STOP_S, batch_job
-from coda_kube.api.client import AlreadyExists, Client, NotFound, Rejected
+from coda_kube.api.client import AlreadyExists, Client, NotServed, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_USER, API_VERSION, KIND
 from coda_lab.kubelets.behaviour import PREFIX as SIMULATION_PREFIX
@@ -204,7 +204,7 @@ async def check_ready(client: Client, namespace: str, submissions: Sequence[Subm
     An empty namespace: each has its own."""
     try:
         listing = await client.list_pages(jobs_path(namespace))
-    except NotFound as error:
+    except NotServed as error:
         raise InvalidInput(f"this cluster does not know TrainingJobs: install Coda first ({error})") from error
     except Rejected as error:
         raise InvalidInput(f"TrainingJobs of namespace {namespace} cannot be listed: {error}") from error

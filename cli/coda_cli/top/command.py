@@ -31,7 +31,7 @@ from coda_cli.top.cluster_use import (
     with_short_names,
 )
 from coda_cli.trace_options import positive
-from coda_kube.api.client import Client, NotFound, Rejected, connect
+from coda_kube.api.client import Client, NotServed, Rejected, connect
 from coda_kube.api.credentials import current_namespace, users_kubeconfig
 from coda_kube.objects.names import API_VERSION
 from coda_kube.objects.read import pod_from_json
@@ -111,7 +111,7 @@ async def _all_throttles(client: Client) -> list[Throttle] | None:
     """Those of every NodeProfile; None if this user may not read these, as most users may not."""
     try:
         return [*chain.from_iterable(await kept(client, f"/apis/{API_VERSION}/nodeprofiles", throttles_of))]
-    except NotFound:
+    except NotServed:
         return []
     except Rejected:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import weakref
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,15 @@ import aiohttp
 import orjson
 from aiohttp.http_exceptions import LineTooLong
 
-from coda.errors import CodaError, Conflict, Outage
+from coda.errors import Conflict, Outage
+from coda_kube.api.bodies.errors import AlreadyExists as AlreadyExists
+from coda_kube.api.bodies.errors import Expired as Expired
+from coda_kube.api.bodies.errors import NotFound as NotFound
+from coda_kube.api.bodies.errors import NotServed as NotServed
+from coda_kube.api.bodies.errors import Rejected as Rejected
+from coda_kube.api.bodies.errors import TooBusy as TooBusy
+from coda_kube.api.bodies.errors import TooSlow as TooSlow
+from coda_kube.api.bodies.errors import error_from_answer as error_from_answer
 from coda_kube.api.bodies.json_text import read_json
 from coda_kube.api.bodies.log_tail import last_bytes
 from coda_kube.api.credentials import find_access, new_session
@@ -33,52 +41,8 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 LONGEST_RETRY_AFTER_S = 60.0  # our choice: a longer wait that a server asks for is not believed
-_CAUSES_LIMIT = 300  # characters, of those in a message
 _CLOSING_TURNS = 20  # of the loop; a handful are needed
 ITEMS_AT_ONCE = 200  # our choice: a parsed pod is 40 KiB, and memory for a thousand of them is not freed soon
-
-
-class Rejected(CodaError):
-    """The API server refused the request. `status` is HTTP's, `reason` is Kubernetes' (Invalid, Forbidden, ...)."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-
-class NotFound(Rejected):
-    """The object does not exist (404)."""
-
-
-class AlreadyExists(Rejected):
-    """An object of that name exists already (409 on create)."""
-
-
-class TooSlow(Outage):
-    """The API server sent nothing for too long, though it was reached."""
-
-
-class TooBusy(Outage):
-    """The API server takes no more requests for now (429): nothing was stored, and the object is not to blame.
-
-    `causes`: the kinds of causes that it gives, in Kubernetes' words; a disruption budget answers so too."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        may_have_worked: bool = False,
-        retry_after_s: float = 0.0,
-        causes: Collection[str] = (),
-    ) -> None:
-        super().__init__(message, may_have_worked=may_have_worked, retry_after_s=retry_after_s)
-        self.causes = frozenset(causes)
-
-
-class Expired(Outage):
-    """A watch or list cannot continue from its resourceVersion: that is too old (410), or the next event cannot be
-    read. List again."""
 
 
 class Client:
@@ -332,11 +296,6 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
         raise Expired(f"an event cannot be read: {str(error)[:200]}") from error
 
 
-def _may_have_worked(message: str) -> bool:
-    """False if the API server says that it stored nothing: the object is refused as it is."""
-    return not any(words in message for words in ("request is too large", "failed calling webhook"))
-
-
 def _retry_after_s(header: str | None) -> float:
     """Seconds, as the API server says them; 0 for a date or anything else."""
     text = (header or "").strip()
@@ -347,40 +306,3 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
     if response.status >= 300:
         retry_after_s = _retry_after_s(response.headers.get("Retry-After"))
         raise error_from_answer(response.status, await response.text(), response.reason or "", retry_after_s)
-
-
-def error_from_answer(code: int, text: str, reason: str = "", retry_after_s: float = 0.0) -> CodaError:
-    """Return what the client raises for an answer of this HTTP status, body, reason and Retry-After.
-
-    Its message has the causes that the API server gives, as far as it does not name them itself."""
-    try:
-        status = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        status = {}
-    status = status if isinstance(status, dict) else {}
-    reason = str(status.get("reason") or reason)
-    message = str(status.get("message") or text[:300] or f"HTTP {code}")
-    causes = _causes(status)
-    said = "; ".join([cause for _, cause in causes if cause and cause not in message])[:_CAUSES_LIMIT]
-    message = f"{message} ({said})" if said else message
-    if code == 404:
-        return NotFound(404, reason, message)
-    if code == 409:
-        return AlreadyExists(409, reason, message) if reason == "AlreadyExists" else Conflict(message)
-    if code == 410:
-        return Expired(message)
-    if code == 429:
-        kinds = [kind for kind, _ in causes]
-        return TooBusy(f"HTTP 429: {message}", retry_after_s=retry_after_s, causes=kinds)
-    if code >= 500:
-        worked = _may_have_worked(message)
-        return Outage(f"HTTP {code}: {message}", may_have_worked=worked, retry_after_s=retry_after_s)
-    return Rejected(code, reason, message)
-
-
-def _causes(status: Json) -> list[tuple[str, str]]:
-    """The kind and the message of each cause in a Status. Whatever else is there is no cause."""
-    details = status.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    found = [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
-    return [(str(cause.get("reason") or ""), str(cause.get("message") or "")) for cause in found]

@@ -1,13 +1,32 @@
-"""Waits until the objects of a collection are as wanted, by watching them."""
+"""Waits until the objects of a collection are as wanted, or until it is sure that nobody serves it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
-from coda_kube.api.client import Client
+from coda_kube.api.client import Client, NotServed
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
+
+T = TypeVar("T")
+
+_LOOKS: Final = 4  # our choice, as of the caches: one API server of several may lack a kind for a moment
+_LOOK_EVERY_S: Final = 2.0
+
+
+async def read_or_absent(read: Callable[[], Awaitable[T]], absent: T) -> T:
+    """Return what `read` returns; `absent` if the API server does not know the kind at several looks."""
+    for _ in range(_LOOKS - 1):
+        try:
+            return await read()
+        except NotServed:
+            await asyncio.sleep(_LOOK_EVERY_S)
+    try:
+        return await read()
+    except NotServed:
+        return absent
 
 
 async def until(

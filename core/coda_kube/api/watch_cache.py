@@ -17,9 +17,11 @@ from typing import Any
 
 from coda.errors import Outage
 from coda_kube.api.bodies.json_text import CutJson
-from coda_kube.api.client import Client, Expired, NotFound, Rejected
+from coda_kube.api.client import Client, Expired, NotServed, Rejected
 from coda_kube.api.history import history_of
 from coda_kube.api.retry_pauses import ListPauses, pause_s, spread_s
+from coda_kube.api.watching.tombstones import Tombstones
+from coda_kube.api.watching.unreadable import Unreadable
 from coda_kube.objects.json_types import Json
 from coda_kube.say_again import SayAgain
 
@@ -30,11 +32,10 @@ IDLE_TIMEOUT_S = 35.0  # after this time without a byte, the connection counts a
 CALM_WATCH_S = (300, 600)  # for thousands of watchers, which need no news of an outage: chosen at random between these
 CALM_IDLE_S = 90.0  # the server sends a bookmark every minute
 MISSING_S = 10.0  # between two looks for a kind that the server does not know
+ABSENT_AFTER = 4  # such answers in a row: one API server of several may lack a kind for a moment, or a proxy answers
 WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes on without a kind that may be missing
 SAY_AGAIN_S = 60.0  # a refusal stays one until somebody mends the roles
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
-_TOMBSTONES = 10_000
-_MOST_SAID = 20  # objects that cannot be read
 
 Listener = Callable[[Json | None, Json | None], None]
 """Called with (old, new): old is None for a new object, new is None for one that is gone."""
@@ -87,7 +88,7 @@ class WatchCache:
         does not let us read it, it counts as synced after `WITHOUT_AFTER` failures, and comes when it can.
         `tells_edits`: objects keep their `managedFields`, which say when they were edited."""
         self.by_key: dict[str, Json] = {}
-        self.unreadable: dict[str, str] = {}
+        self.unreadable = Unreadable(path, SayAgain())
         self.synced = asyncio.Event()
         self.in_touch = asyncio.Event()
         self.in_touch.set()
@@ -101,12 +102,12 @@ class WatchCache:
         self._on_restored = on_restored
         self._is_calm, self._may_be_missing, self._tells_edits = is_calm, may_be_missing, tells_edits
         self._watched_s = 0.0  # how long the last watch lasted
-        self._refused, self._broken, self._odd = SayAgain(every_s=SAY_AGAIN_S), SayAgain(), SayAgain()
+        self._refused, self._broken = SayAgain(every_s=SAY_AGAIN_S), SayAgain()
         self._history = history_of(client)
         self._era = self._history.era  # of the last list that was read to its end
         self._newest = 0  # the newest version seen
         self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
-        self._gone: dict[str, int] = {}  # key -> version of an end: a late answer cannot bring the object back
+        self._gone = Tombstones()
 
     @property
     def plural(self) -> str:
@@ -124,12 +125,11 @@ class WatchCache:
     def forget(self, key: str) -> None:
         """Hold an object no more. It comes back only in a newer version."""
         held = self.by_key.pop(key, None)
-        self._bury(key, version_of(held) if held is not None else 0)
+        self._gone.bury(key, version_of(held) if held is not None else 0, has_ended=False)
 
     def put_again(self, item: Json, *, listed_at: int | None = None) -> None:
         """Set an object that was just read, also one that was forgotten in this version."""
-        if self._gone.get(key_of(item)) == version_of(item):
-            del self._gone[key_of(item)]
+        self._gone.lift(key_of(item), version_of(item))
         self._set(item, listed_at=listed_at)
 
     @property
@@ -164,7 +164,7 @@ class WatchCache:
 
     async def run(self) -> None:
         """Keep the cache up to date until cancelled."""
-        failures = 0
+        failures = absences = 0
         pauses = ListPauses()
         while True:
             try:
@@ -173,7 +173,8 @@ class WatchCache:
                 if self._seen_until is None:
                     with pauses.of_a_list():
                         self._seen_until = await self._list()
-                self._say_unreadable_again()
+                absences = 0
+                self.unreadable.say_again()
                 await self._watch(self._seen_until)
                 failures = 0
             except Expired as expired:
@@ -183,8 +184,9 @@ class WatchCache:
                 self._seen_until = None
                 await asyncio.sleep(delay_s)
             except (Outage, Rejected) as error:
-                if isinstance(error, NotFound) and self._may_be_missing:
-                    await self._wait_for_the_kind()
+                absences = absences + 1 if isinstance(error, NotServed) else 0
+                if isinstance(error, NotServed) and self._may_be_missing:
+                    await self._wait_for_the_kind(absences, error)
                 else:
                     failures = await self._pause(failures, error)
             except Exception as error:  # whatever an answer says, the other caches go on, and this one tries again
@@ -193,12 +195,21 @@ class WatchCache:
                 self._seen_until = None
                 failures = await self._pause(failures, Outage(str(error)))
 
-    async def _wait_for_the_kind(self) -> None:
+    async def _wait_for_the_kind(self, absences: int, error: NotServed) -> None:
+        """After so many answers in a row that the kind is not known. What is known goes with it only once they repeat,
+        and comes back with it in any version."""
+        if absences < ABSENT_AFTER:
+            self._break()
+            delay_s = MISSING_S if self.by_key else pause_s(absences - 1, 0.0, is_calm=self._is_calm)
+            log.info("%s: %s; looking again in %.1f s", self._path, error, delay_s)
+            await asyncio.sleep(delay_s)
+            return
+        self._seen_until = None
         if self.by_key or not self.synced.is_set():
             log.info("%s: this API server does not know it; looking again every %.0f s", self._path, MISSING_S)
-        for key, held in [*self.by_key.items()]:  # they went with their kind
-            self._drop(key, version_of(held))
-        self._seen_until = None
+        for key, held in [*self.by_key.items()]:
+            del self.by_key[key]
+            self._call_listener(held, None)
         self.synced.set()
         self.in_touch.set()
         await asyncio.sleep(MISSING_S)
@@ -241,7 +252,7 @@ class WatchCache:
             # An object that is newer than the list comes from our own write: the watch reports its deletion.
             if is_restored or version_of(self.by_key[key]) <= int(version):
                 self._drop(key, int(version), is_forced=is_restored)
-        self.unreadable = {key: why for key, why in self.unreadable.items() if key in present}
+        self.unreadable.keep(present)
         if era != self._history.era:
             raise Expired("another history began during the list")
         self._era = era
@@ -335,7 +346,7 @@ class WatchCache:
             self._history.note(self._path, key, version_of(item))
             self._set(item, listed_at=listed_at, is_forced=is_forced)
         except Exception as error:  # one object that cannot be read must not end the list or watch of the others
-            self._note_unreadable(key, f"{type(error).__name__}: {error}")
+            self.unreadable.note(key, f"{type(error).__name__}: {error}")
         return key
 
     def _set(self, item: Json, *, listed_at: int | None = None, is_forced: bool = False) -> None:
@@ -345,9 +356,9 @@ class WatchCache:
         key, version = key_of(item), version_of(item)
         old = self.by_key.get(key)
         if not is_forced:
-            known = self._gone.get(key, -1) if old is None else version_of(old)
+            known = -1 if old is None else version_of(old)
             rewritten = listed_at is not None and version < known <= listed_at
-            if version <= known and not rewritten:
+            if (version <= known and not rewritten) or (old is None and self._gone.hides(key, version, listed_at)):
                 return
         self._newest = max(self._newest, version)
         self.by_key[key] = item
@@ -362,18 +373,13 @@ class WatchCache:
         old = self.by_key.get(key)
         if old is not None and version_of(old) > version and not is_forced:
             return  # an old deletion, reported again: a newer object has the name
-        self._bury(key, version)
+        self._gone.bury(key, version, has_ended=True)
         if self.by_key.pop(key, None) is not None:
             self._call_listener(old, None)
 
-    def _bury(self, key: str, version: int) -> None:
-        self._gone[key] = max(version, self._gone.pop(key, version))
-        if len(self._gone) > _TOMBSTONES:
-            del self._gone[next(iter(self._gone))]
-
     def _call_listener(self, old: Json | None, new: Json | None) -> None:
         key = key_of(new or old or {})
-        self._say_unreadable_again()
+        self.unreadable.say_again()
         why = "a part of it is nested too deeply, and is not read" if isinstance(new, CutJson) else ""
         if self._listener is not None:
             try:
@@ -383,18 +389,6 @@ class WatchCache:
                     log.exception("%s: %s could not be taken over", self._path, key)
                 why = f"{type(error).__name__}: {error}"
         if why:
-            self._note_unreadable(key, why)
+            self.unreadable.note(key, why)
         else:
             self.unreadable.pop(key, None)
-
-    def _note_unreadable(self, key: str, why: str) -> None:
-        """Say it at once for each object, until it can be read again."""
-        if key not in self.unreadable:
-            log.warning("%s: %s cannot be read (%s); the others can", self._path, key, why[:200])
-            self._odd.is_due()  # from now on
-        self.unreadable[key] = why[:200]
-
-    def _say_unreadable_again(self) -> None:
-        if self.unreadable and self._odd.is_due():
-            for key, why in [*self.unreadable.items()][:_MOST_SAID]:
-                log.warning("%s: %s still cannot be read (%s)", self._path, key, why)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from coda.errors import CodaError
 from coda_agent.claimed_device import ClaimedDevice
 from coda_agent.cluster.put_off import PutOff
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client, NotFound, NotServed
 from coda_kube.api.retry_pauses import growing_s
 from coda_kube.objects.json_types import Json
 
@@ -183,7 +183,7 @@ class ClaimReader:
             if self._unreadable.put_off(pod.uid, now_s):
                 who = f"the pod with uid {pod.uid} in namespace {pod.namespace}"
                 log.warning("the claims of %s cannot be read: %s: %s", who, type(error).__name__, error)
-            if isinstance(error, NotFound):  # perhaps of the version, after an upgrade
+            if isinstance(error, NotFound | NotServed):  # perhaps of the version, after an upgrade
                 self._version = await self._served_version() or self._version
 
     async def _find(self, asked: Set[ClaimedDevice], now_s: float) -> None:
@@ -196,7 +196,7 @@ class ClaimReader:
         query = {"fieldSelector": f"spec.nodeName={self._node}"}
         try:
             found = await self._client.list_pages(f"{GROUP}/{self._version}/resourceslices", query)
-        except NotFound:
+        except NotServed:
             self._version = await self._served_version() or self._version
             raise
         kept = {device: uuid for device, uuid in self._uuids.items() if device in asked}
@@ -208,7 +208,7 @@ class ClaimReader:
     async def _served_version(self) -> str | None:
         try:
             group = await self._client.get(GROUP)
-        except NotFound:
+        except NotServed:
             return None
         served = {version["version"] for version in group["versions"]}
         return next((version for version in VERSIONS if version in served), None)

@@ -16,7 +16,7 @@ from coda.allocator import RankSize
 from coda.errors import Conflict
 from coda.lifecycle import Situation, Step
 from coda.lifecycle.state import of_attempt
-from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, Rejected
+from coda_kube.api.client import STRATEGIC_MERGE, AlreadyExists, Client, NotFound, NotServed, Rejected
 from coda_kube.api.watch_cache import version_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_BOOT, KIND
@@ -191,6 +191,10 @@ class GangPods:
                     raise
                 self._cluster.pods.put(await self._client.get(path))
                 raise Conflict(f"{path} is not as it was seen") from error
+            except NotServed as error:
+                if _NOT_SERVED not in str(error):
+                    raise
+                raise Rejected(404, "NotFound", str(error)) from error
         self._cluster.pods.put(changed)
 
     def _check_unchanged(self, job: JobRecord) -> None:
@@ -224,7 +228,7 @@ def _is_final_for_create(refusal: Rejected) -> bool:
 
 
 def _is_final_for_resize(refusal: Rejected) -> bool:
-    if isinstance(refusal, NotFound):  # the pod is gone, or no pod can be resized here
+    if refusal.status == 404:  # the pod is gone, or no pod can be resized here
         return _NOT_SERVED in str(refusal)
     return blame_for(refusal) is not Blame.MOMENT
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from coda.errors import Conflict
 from coda_kube.api.client import Client, NotFound
+from coda_kube.api.until import read_or_absent
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, GROUP, OPERATOR_LEASE, PLANNER_LEASE, POOL_TAINT, SYSTEM_NAMESPACE
 from coda_operator.uninstall.parallel import in_parallel
@@ -52,19 +53,19 @@ async def delete_records(client: Client) -> None:
 
 async def limited_nodes(client: Client) -> list[str]:
     """The nodes on which CPU pods are still limited, by their profiles."""
-    try:
-        profiles = (await client.list_pages(_PROFILES))["items"]
-    except NotFound:
-        return []
+    profiles = await _profiles(client)
     return sorted(one["metadata"]["name"] for one in profiles if (one.get("status") or {}).get("throttleCount"))
+
+
+async def _profiles(client: Client) -> list[Json]:
+    """Empty where nobody knows NodeProfiles."""
+    nothing: Json = {"items": []}
+    return list((await read_or_absent(lambda: client.list_pages(_PROFILES), nothing))["items"])
 
 
 async def delete_profiles(client: Client) -> None:
     """Delete every NodeProfile. The agents, which made them, are gone."""
-    try:
-        profiles = (await client.list_pages(_PROFILES))["items"]
-    except NotFound:
-        return
+    profiles = await _profiles(client)
     await in_parallel(client.delete(f"{_PROFILES}/{profile['metadata']['name']}") for profile in profiles)
 
 

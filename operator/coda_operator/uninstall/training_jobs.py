@@ -8,7 +8,7 @@ from typing import Final
 
 from coda.errors import Conflict
 from coda_kube.api.client import Client, Expired, NotFound
-from coda_kube.api.until import until
+from coda_kube.api.until import read_or_absent, until
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import API_VERSION, FINALIZER, LABEL_JOB_UID, RANK_FINALIZER
 from coda_kube.objects.write import job_path
@@ -24,23 +24,24 @@ async def end_jobs(client: Client, *, within_s: float) -> None:
     """Delete every TrainingJob, and wait for the operator to end them: it stops the pods and stores the records."""
     deleted: set[str] = set()
 
-    async def delete_all() -> None:
+    async def delete_all() -> bool:
         async for page in client.pages(JOBS):
             for job in page["items"]:
                 metadata = job["metadata"]
                 if metadata["uid"] not in deleted:
                     await client.delete(job_path(f"{metadata['namespace']}/{metadata['name']}"), uid=metadata["uid"])
                     deleted.add(metadata["uid"])
+        return True
 
     try:
         async with asyncio.timeout(within_s):
-            await delete_all()
-            await until(client, JOBS, lambda by_key: not by_key)
+            if await read_or_absent(delete_all, False):
+                await until(client, JOBS, lambda by_key: not by_key)
+            else:
+                log.info("there are no TrainingJobs: their definition is gone")
     except TimeoutError:
         log.warning("the operator does not end all TrainingJobs in %.0f s; the others end without a record", within_s)
-        await delete_all()  # what somebody made meanwhile, too
-    except NotFound:
-        log.info("there are no TrainingJobs: their definition is gone")
+        await read_or_absent(delete_all, False)  # what somebody made meanwhile, too
     log.info("%d TrainingJobs were deleted", len(deleted))
 
 
@@ -53,17 +54,19 @@ async def lift_finalizers(client: Client) -> None:
 
 async def _lift_all(client: Client, path: str, query: dict[str, str], finalizer: str) -> int:
     """Returns how many. Lists again until none is left: an object may change between the list and the patch."""
-    lifted = 0
+    lifted, nothing = 0, list[Json]()
+
+    async def read_held() -> list[Json]:
+        return [
+            item
+            async for page in client.pages(path, query)
+            for item in page["items"]
+            if finalizer in (item["metadata"].get("finalizers") or ())
+        ]
+
     while True:
         try:
-            held = [
-                item
-                async for page in client.pages(path, query)
-                for item in page["items"]
-                if finalizer in (item["metadata"].get("finalizers") or ())
-            ]
-        except NotFound:  # the definition of TrainingJobs
-            return lifted
+            held = await read_or_absent(read_held, nothing)  # the definition of TrainingJobs may be gone
         except Expired:
             continue
         if not held:

@@ -227,7 +227,7 @@ class ClusterView:
     async def read_job_again(self, key: str) -> None:
         """Bring the job up to date; drop it if it is gone. Raises Outage."""
         try:
-            self.jobs.put(await self._client.get(job_path(key)))
+            self.jobs.put_again(await self._client.get(job_path(key)))
         except NotFound:
             if key in self.jobs.by_key:
                 self.jobs.drop(self.jobs.by_key[key])

@@ -18,7 +18,7 @@ from coda_agent.cluster.claims import (
     devices_from_claim,
     uuids_from_slices,
 )
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client, NotFound, NotServed, error_from_answer
 from coda_kube.objects.json_types import Json
 
 DRIVER = "gpu.nvidia.com"
@@ -72,11 +72,14 @@ class Server(Client):
     async def get(self, path: str, query: Any = None) -> Json:
         self.asked.append(path)
         if path not in self.items:
-            raise NotFound(404, "NotFound", path)
+            served = any(known.startswith(path.rpartition("/")[0] + "/") for known in self.items)
+            raise NotFound(404, "NotFound", path) if served else error_from_answer(404, "404 page not found\n")
         return copy.deepcopy(self.items[path])
 
     async def list_pages(self, path: str, query: Any = None, page: int = 1000) -> Json:
         assert query == {"fieldSelector": "spec.nodeName=n1"}
+        if path not in self.items:  # a kind that is served has a list
+            raise error_from_answer(404, "404 page not found\n")
         return await self.get(path)
 
 
@@ -181,7 +184,7 @@ async def test_another_version_is_found_when_the_first_is_served_no_more() -> No
     assert await reader.refresh([POD, pod("u2")])
     server.items = {CLAIM: claim_json("gpu-0"), **Server("v1beta2").items}
     clock.now_s += 1000
-    with pytest.raises(NotFound):
+    with pytest.raises(NotServed):
         await reader.refresh([POD, pod("u3")])
     await reader.refresh([POD, pod("u3")])
     assert server.asked[-1] == f"{GROUP}/v1beta2/resourceslices"

@@ -15,6 +15,7 @@ from coda_kube.api.credentials import Access
 from coda_kube.objects.json_types import Json
 from tests.extender.fake_api import Call, FakeApi
 
+GONE: Json = {"kind": "Status", "reason": "NotFound", "details": {"name": "coda-planner", "kind": "leases"}}
 PATH = "/apis/coordination.k8s.io/v1/namespaces/coda-system/leases/coda-planner"
 
 
@@ -47,8 +48,8 @@ def lease(version: int, holder: str = "coda-extender-0") -> tuple[int, Json]:
         pytest.param(lambda count: lease(count // 2), Lead.RENEWED, id="renewed"),
         pytest.param(lambda _: lease(1), Lead.LEFT, id="left"),
         pytest.param(lambda _: lease(1, ""), Lead.NOBODY, id="given back"),
-        pytest.param(lambda _: (404, {}), Lead.NOBODY, id="never there"),
-        pytest.param(lambda count: (404, {}) if count else lease(1), Lead.NOBODY, id="deleted"),
+        pytest.param(lambda _: (404, GONE), Lead.NOBODY, id="never there"),
+        pytest.param(lambda count: (404, GONE) if count else lease(1), Lead.NOBODY, id="deleted"),
         pytest.param(lambda _: (403, {"reason": "Forbidden"}), None, id="hidden"),
     ],
 )

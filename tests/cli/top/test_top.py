@@ -28,7 +28,7 @@ from coda_cli.top.cluster_use import (
     unused_node,
 )
 from coda_cli.top.command import Rows, drawn, read_use
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client, error_from_answer
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GATE
 from coda_kube.objects.read import pod_from_json
@@ -131,7 +131,7 @@ async def test_it_is_read_from_a_cluster_and_a_cluster_without_coda_is_one_sente
 
     def refuse(call: Call) -> None:
         if "trainingjobs" in call.path:
-            raise NotFound(404, "NotFound", "no such kind")
+            raise error_from_answer(404, "404 page not found\n")
 
     api.before = refuse
     with pytest.raises(InvalidInput, match="install Coda first"):

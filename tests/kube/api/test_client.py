@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from coda_kube.api.client import TooBusy, connect, error_from_answer
+from coda_kube.api.client import NotFound, NotServed, Rejected, TooBusy, connect, error_from_answer
 
 
 @pytest.fixture
@@ -109,3 +109,31 @@ def test_an_odd_answer_is_an_error_without_causes(answer: Any) -> None:
     error = error_from_answer(429, json.dumps(answer))
     assert isinstance(error, TooBusy)
     assert not error.causes - {""}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            '{"kind": "Status", "reason": "NotFound", "message": "pods \\"p\\" not found", '
+            '"details": {"name": "p", "kind": "pods"}, "code": 404}',
+            NotFound,
+            id="the object",
+        ),
+        pytest.param("404 page not found\n", NotServed, id="a kind without a definition"),
+        pytest.param(
+            '{"kind": "Status", "reason": "NotFound", "message": "the server could not find the requested resource", '
+            '"details": {}, "code": 404}',
+            NotServed,
+            id="a route that this version lacks",
+        ),
+        pytest.param("default backend - 404", NotServed, id="a balancer"),
+        pytest.param('{"kind": "Status", "reason": "NotFound", "details": []}', NotServed, id="odd details"),
+        pytest.param('{"reason": "NotFound", "details": {"name": "p"}}', NotServed, id="no Status"),
+        pytest.param("[]", NotServed, id="no object"),
+    ],
+)
+def test_only_a_status_that_names_it_says_that_an_object_does_not_exist(text: str, expected: type[Exception]) -> None:
+    error = error_from_answer(404, text)
+    assert type(error) is expected
+    assert isinstance(error, Rejected) == (expected is NotFound)

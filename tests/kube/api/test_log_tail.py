@@ -64,7 +64,8 @@ async def test_of_one_line_of_a_gigabyte_the_end_is_kept_and_no_more_is_held() -
 )
 async def test_a_refusal_is_an_error_of_ours(status: int, raised: type[CodaError], said: str) -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"kind": "Status", "message": "pods/log is forbidden"}, status=status)
+        gone = {"reason": "NotFound", "details": {"name": "pod-0", "kind": "pods"}} if status == 404 else {}
+        return web.json_response({"kind": "Status", "message": "pods/log is forbidden"} | gone, status=status)
 
     async with client_of(refuse) as client:
         with pytest.raises(raised, match=said):

@@ -11,7 +11,7 @@ import pytest
 
 from coda.errors import Outage
 from coda_kube.api import watch_cache
-from coda_kube.api.client import Client, Expired, NotFound, Rejected
+from coda_kube.api.client import Client, Expired, Rejected, error_from_answer
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
 from coda_kube.say_again import SayAgain
@@ -110,7 +110,7 @@ async def test_a_kind_that_the_server_does_not_know_has_no_objects_until_it_does
         nonlocal looks
         looks += 1
         if not is_known:
-            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+            raise error_from_answer(404, "404 page not found\n")
 
     server.on_page = look
     cache = WatchCache(server, VIRTUAL_CLUSTERS, may_be_missing=True)
@@ -134,7 +134,7 @@ async def test_objects_go_with_their_kind_also_while_nobody_watches(monkeypatch:
 
     def look() -> None:
         if not is_known:
-            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+            raise error_from_answer(404, "404 page not found\n")
 
     server.on_page = look
     cache = WatchCache(server, VIRTUAL_CLUSTERS, listener=lambda *change: heard.append(change), may_be_missing=True)
@@ -181,7 +181,7 @@ async def test_a_known_kind_that_is_not_found_is_an_outage() -> None:
     def refuse() -> None:
         nonlocal looks
         looks += 1
-        raise NotFound(404, "NotFound", "the server could not find the requested resource")
+        raise error_from_answer(404, "404 page not found\n")
 
     server.on_page = refuse
     cache = WatchCache(server, "/api/v1/pods")
@@ -260,3 +260,68 @@ async def test_a_refusal_is_logged_at_once_and_then_once_a_minute(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert caplog.text.count("/api/v1/pods: no; trying again") == said
+
+
+def not_served() -> Exception:
+    return error_from_answer(404, "404 page not found\n")
+
+
+async def test_one_answer_that_the_kind_is_unknown_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One API server of three may lack it for a moment; else tenants would be without limits until the next edit."""
+    monkeypatch.setattr(watch_cache, "MISSING_S", 0.01)
+    server, heard, answers = Paged(thing("lab", 8)), list[tuple[Json | None, Json | None]](), 0
+
+    def look() -> None:
+        nonlocal answers
+        answers += 1
+        if answers < watch_cache.ABSENT_AFTER:
+            raise not_served()
+
+    server.on_page = look
+    cache = WatchCache(server, VIRTUAL_CLUSTERS, listener=lambda *change: heard.append(change), may_be_missing=True)
+    cache.put(thing("lab", 8))
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await server.watched_from.get()
+    assert (heard, list(cache.by_key)) == ([(None, thing("lab", 8))], ["lab"])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_went_with_its_kind_comes_back_with_it_in_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_cache, "MISSING_S", 0.01)
+    server, gone = Paged(thing("lab", 8)), asyncio.Event()
+
+    def look() -> None:
+        if not gone.is_set():
+            raise not_served()
+
+    server.on_page = look
+    cache = WatchCache(
+        server, VIRTUAL_CLUSTERS, listener=lambda _old, new: gone.set() if new is None else None, may_be_missing=True
+    )
+    cache.put(thing("lab", 8))
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await server.watched_from.get()
+    assert list(cache.by_key) == ["lab"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_list_brings_back_what_was_thought_gone_but_not_what_is_not_wanted() -> None:
+    server, heard = Paged(thing("there", 8), thing("unwanted", 8)), list[str]()
+    cache = WatchCache(
+        server, "/api/v1/pods", listener=lambda _old, new: heard.append(new["metadata"]["name"] if new else "gone")
+    )
+    for item in (thing("there", 8), thing("unwanted", 8)):
+        cache.put(item)
+    cache.forget("unwanted")
+    cache.drop(thing("there", 8))
+    heard.clear()
+    running = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await server.watched_from.get()
+    assert (heard, list(cache.by_key)) == (["there"], ["there"])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

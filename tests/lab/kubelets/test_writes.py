@@ -41,6 +41,9 @@ async def served(answer: Answer) -> AsyncIterator[Client]:
         await runner.cleanup()
 
 
+NOT_FOUND: dict[str, Any] = {"kind": "Status", "reason": "NotFound", "details": {"name": "gone"}}
+
+
 class Api:
     """Notes every write, but refuses the first ones with the statuses in `failures`. Answers `together` at a time."""
 
@@ -59,7 +62,8 @@ class Api:
         await self._barrier.wait()
         self.busy -= 1
         if self._failures:
-            return web.json_response({"message": "not now"}, status=self._failures.pop(0))
+            status = self._failures.pop(0)
+            return web.json_response(NOT_FOUND if status == 404 else {"message": "not now"}, status=status)
         name = request.path.removesuffix("/status").rpartition("/")[2]
         if request.method == "DELETE":
             assert body["preconditions"] == {"uid": f"uid-{name}"}
@@ -197,7 +201,7 @@ async def test_it_is_asked_when_a_gang_was_placed_and_a_job_that_is_gone_stops_n
     async def answer(request: web.Request) -> web.StreamResponse:
         job = request.path.removeprefix("/apis/coda.scheduler/v1alpha1/namespaces/ns/trainingjobs/")
         if job not in status_by_job:
-            return web.json_response({"message": "no such job"}, status=404)
+            return web.json_response(NOT_FOUND, status=404)
         return web.json_response({"status": status_by_job[job]})
 
     told: list[tuple[str, float]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coda.errors import Outage
-from coda_kube.api.client import Client, NotFound
+from coda_kube.api.client import Client, error_from_answer
 from coda_kube.objects.json_types import Json
 from coda_operator.feed.runner import CHECK_EVERY_S, _served
 
@@ -38,7 +38,9 @@ class Discovery(Client):
     [
         pytest.param([GROUP], [KIND], 0, id="served already"),
         pytest.param([NO_GROUP, NO_GROUP, GROUP], [KIND], 2, id="applied later"),
-        pytest.param([GROUP], [NotFound(404, "NotFound", "not found"), NO_KIND, KIND], 2, id="not discovered yet"),
+        pytest.param(
+            [GROUP], [error_from_answer(404, "404 page not found\n"), NO_KIND, KIND], 2, id="not discovered yet"
+        ),
         pytest.param([Outage("no route"), GROUP], [KIND], 1, id="the API server is away"),
     ],
 )

@@ -111,7 +111,9 @@ from tests.operator_tests.rest_of_cluster import rest_of_cluster
 async def test_a_refused_dry_run(status: int, message: str, phase: str | None, reason: str | None) -> None:
     """What no template can mend never fails a job: once the refusal ends, the job starts."""
     api = FakeCluster()
-    refusal = [error_from_answer(status, orjson.dumps({"message": message}).decode())]
+    said = {"kind": "Status", "message": message}
+    gone = {"reason": "NotFound", "details": {"name": "x", "kind": "namespaces"}} if status == 404 else {}
+    refusal = [error_from_answer(status, orjson.dumps(said | gone).decode())]
 
     def admit(_pod: object) -> None:
         if refusal:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coda_kube.api.client import NotFound, Rejected
+from coda_kube.api.client import Rejected, error_from_answer
 from coda_kube.objects.json_types import Json
 from tests.operator_tests.fake_cluster import JOBS, PODS, FakeCluster
 from tests.operator_tests.operators import Wire, operator
@@ -22,6 +22,8 @@ from tests.operator_tests.resizing_nodes import (
     resizing_nodes,
 )
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
+
+NO_ROUTE = '{"kind": "Status", "reason": "NotFound", "message": "the server could not find the requested resource"}'
 
 
 def never_ends(attempt: int, rank: int) -> None:
@@ -124,13 +126,13 @@ async def test_what_a_static_cpu_manager_never_allows_is_refused_at_once() -> No
             id="old node",
         ),
         pytest.param(
-            NotFound(404, "NotFound", "the server could not find the requested resource"),
+            error_from_answer(404, NO_ROUTE),
             "ResizeUnsupported",
             id="old API server",
         ),
     ],
 )
-async def test_one_rank_that_the_api_server_refuses_takes_the_others_back(refusal: Rejected, reason: str) -> None:
+async def test_one_rank_that_the_api_server_refuses_takes_the_others_back(refusal: Exception, reason: str) -> None:
     api = FakeCluster()
 
     def admit(path: str, body: Json) -> None:

@@ -1,0 +1,1 @@
+"""What a cache remembers beside its objects. It sends no request."""
