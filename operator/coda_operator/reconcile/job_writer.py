@@ -1,14 +1,19 @@
 """Writes the TrainingJob itself: its finalizer, the operator's part of its status, and its deletion.
 
 Each write carries the resourceVersion, or for the deletion the uid, of the job that was decided on.
+
+A status may be stored though nobody hears the answer. Then it is counted and told once the job is read with it. A
+process that dies before loses the event: the next one cannot know whether it was posted, and posts none twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from coda.errors import Conflict, Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.event_rules import is_news
 from coda_kube.api.client import Client
@@ -25,6 +30,26 @@ from coda_operator.view import ClusterView, JobRecord
 from coda_operator.view.time_ledger import GangSeen
 
 DEFAULT_GRACE_S: Final = 30.0  # of Kubernetes, for pods that do not say how long they may take to end
+
+_MOST_IN_DOUBT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """What a write makes of a job's status. `version`: the job's before."""
+
+    job: Json
+    version: str
+    before: Progress
+    after: Progress
+    gpus: int
+    placed_s: float
+    at_s: float
+
+    def is_of(self, progress: Progress) -> bool:
+        """True if this progress is what the write made, but for fields that say less."""
+        told = [(one.phase, one.reason, one.attempt, one.generation) for one in (progress, self.after)]
+        return told[0] == told[1]
 
 
 class JobWriter:
@@ -45,6 +70,16 @@ class JobWriter:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
+        self._in_doubt: dict[str, _Change] = {}  # by uid, oldest first: writes that nobody answered
+
+    def settle(self, job: JobRecord) -> None:
+        """Count and tell what the last write made of the job, if it had no answer and turns out to be stored."""
+        change = self._in_doubt.get(job.uid)
+        if change is None or change.version == job.version:
+            return
+        del self._in_doubt[job.uid]
+        if change.is_of(job.progress):
+            self._tell(job.uid, replace(change, after=job.progress))
 
     async def add_finalizer(self, job: JobRecord) -> JobRecord:
         """Keep the job from going before its pods. Returns the job as it is then; no request if it is held already."""
@@ -85,16 +120,44 @@ class JobWriter:
         job = await self.add_finalizer(job)
         status = status_json(after, job.json.get("status") or {}, request, job.json["spec"], at_s)
         patch = status_patch(job.key, status, uid=job.uid, version=job.version)
+        placed_s = job.placement.committed_s if job.placement is not None else 0.0
+        change = _Change(
+            job=job.json,
+            version=job.version,
+            before=before,
+            after=after,
+            gpus=status["gpus"],
+            placed_s=placed_s,
+            at_s=at_s,
+        )
         async with self._requests.writing():
+            written = await self._apply(job, patch, change)
+        self._tell(job.uid, change)
+        self._cluster.put_written(written)
+
+    async def _apply(self, job: JobRecord, patch: Json, change: _Change) -> Json:
+        """Apply the status, and note the change if nobody says whether it is stored."""
+        try:
             path = f"{job.path}/status"
             written = await apply_status(self._client, path, patch, manager=OPERATOR, fields=PASSING_FIELDS)
-        self._metrics.count_ends(before, after, job.uid)
-        self._metrics.count_trial(before, after, status["gpus"])
-        placed_s = job.placement.committed_s if job.placement is not None else 0.0
-        self._metrics.count_start(before, after, placed_s, at_s)
+        except Conflict:
+            raise
+        except (Outage, asyncio.CancelledError) as error:  # a lost term cancels
+            if not isinstance(error, Outage) or error.may_have_worked:
+                self._in_doubt[job.uid] = change
+            if len(self._in_doubt) > _MOST_IN_DOUBT:
+                del self._in_doubt[next(iter(self._in_doubt))]
+            raise
+        self._in_doubt.pop(job.uid, None)
+        return written
+
+    def _tell(self, uid: str, change: _Change) -> None:
+        before, after = change.before, change.after
+        self._metrics.count_ends(before, after, uid)
+        self._metrics.count_trial(before, after, change.gpus)
+        self._metrics.count_start(before, after, change.placed_s, change.at_s)
         if is_news(before, after):
-            self._recorder.record(job.json, after)
-        self._cluster.put_written(written)
+            self._recorder.record(change.job, after)
 
     def tell_what_is_left_out(self, job: JobRecord, created: Collection[int]) -> None:
         """Post an event if these pods, on seats, lack something of their template: once an attempt, with rank 0."""

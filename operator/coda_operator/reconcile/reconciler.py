@@ -140,6 +140,7 @@ class Reconciler:
 
     async def _take_step(self, job: JobRecord) -> float | None:
         """Read, decide, write; return when to look again."""
+        self._writer.settle(job)
         if job.is_deleted and not job.is_held:
             self._asked_again.forget(job.key)
             return None  # another removed our finalizer: the garbage collector does what is left
