@@ -1,8 +1,9 @@
 """How long to wait before a request is tried again.
 
 Thousands of agents that lose one API server must not come back together. So their pauses grow, and each is drawn at
-random from 0 to its bound ("full jitter"). The bounds are client-go's for a broken watch: 0.8 to 30 s. What the server
-asks for in Retry-After comes on top."""
+random from 0 to its bound ("full jitter"). The bounds are client-go's for a broken watch: 0.8 to 30 s. Those of the few
+programs that need news at once are shorter, and drawn from half to all of a bound. What the server asks for in
+Retry-After comes on top."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def pause_s(failures: int, retry_after_s: float, *, is_calm: bool) -> float:
     `is_calm`: one of thousands of clients, which needs no news of an outage."""
     if is_calm:
         return retry_after_s + random.uniform(0.0, growing_s(failures, FIRST_S, LONGEST_S))
-    return max(retry_after_s, _QUICK_DELAYS_S[min(failures, len(_QUICK_DELAYS_S) - 1)])
+    return retry_after_s + random.uniform(0.5, 1.0) * _QUICK_DELAYS_S[min(failures, len(_QUICK_DELAYS_S) - 1)]
 
 
 def write_pause_s(failures: int, retry_after_s: float, *, first_s: float, longest_s: float) -> float:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
@@ -16,6 +17,7 @@ from coda_kube.api.client import Client
 from coda_kube.api.credentials import Access
 from coda_kube.api.watch_cache import WatchCache
 from coda_kube.objects.json_types import Json
+from tests.virtual_time import VirtualLoop
 
 
 def added(escaped: int) -> bytes:
@@ -134,3 +136,58 @@ def test_a_deletion_that_is_told_late_leaves_the_namesake() -> None:
     cache.put(event("ADDED", 3)["object"])
     cache.drop(event("DELETED", 2)["object"])
     assert list(cache.by_key) == ["p"]
+
+
+class Unstreamed(Client):
+    """A server behind a proxy that does not stream: each watch ends, cleanly, `lasts_s` after it began."""
+
+    def __init__(self, lasts_s: float) -> None:
+        self.began_s: list[float] = []
+        self.asked = 0
+        self.lasts_s = lasts_s
+
+    async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> AsyncIterator[Json]:
+        self.asked += 1
+        item = {"metadata": {"name": "p", "resourceVersion": "9"}}
+        yield {"metadata": {"resourceVersion": "9"}, "items": [item]}
+
+    async def version_at(self, path: str, key: str, version: int) -> int | None:
+        self.asked += 1
+        return version
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        self.asked += 1
+        self.began_s.append(asyncio.get_running_loop().time())
+
+        async def events() -> AsyncIterator[Json]:
+            await asyncio.sleep(self.lasts_s)
+            for nothing in list[Json]():
+                yield nothing
+
+        yield events()
+
+
+async def watched_for_a_minute(client: Unstreamed, *, is_calm: bool) -> None:
+    running = asyncio.create_task(WatchCache(client, "/api/v1/pods", is_calm=is_calm).run())
+    await asyncio.sleep(60.0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("is_calm", [False, True])
+@pytest.mark.parametrize("lasts_s", [0.0, 0.5])
+def test_watches_that_end_at_once_are_no_storm_of_requests(lasts_s: float, is_calm: bool) -> None:
+    client = Unstreamed(lasts_s)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(watched_for_a_minute(client, is_calm=is_calm))
+    assert 5 < client.asked < 120
+    pauses_s = [after - before for before, after in pairwise(client.began_s[-5:])]
+    assert len(set(pauses_s)) == len(pauses_s)  # many clients meet the same server: not in step
+
+
+def test_watches_that_end_after_seconds_go_on_at_once() -> None:
+    client = Unstreamed(5.0)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(watched_for_a_minute(client, is_calm=False))
+    assert 12 <= len(client.began_s) <= 13
