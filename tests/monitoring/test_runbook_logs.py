@@ -98,7 +98,7 @@ async def failed_step(step: Callable[[], object]) -> None:
 
 def refused(code: int, reason: str, message: str) -> Callable[[], object]:
     def step() -> object:
-        raise error_from_answer(code, json.dumps({"reason": reason, "message": message}))
+        raise error_from_answer(code, json.dumps({"kind": "Status", "reason": reason, "message": message}))
 
     return step
 

@@ -47,9 +47,9 @@ _TOO_MANY_CORES = re.compile(
 _MOMENT = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "because it is being terminated",  # the namespace: the job goes with it
-    "cannot create resource",  # our own rights: the authorizer has just started, or the installation is incomplete
-    "cannot patch resource",
 )
+_OWN_RIGHTS = re.compile(r'User "[^"]+" cannot \S+ resource "')
+"""Of the operator itself: the authorizer has just started, or the installation is incomplete."""
 
 
 class Denials:
@@ -79,9 +79,11 @@ def blame_for(refusal: Rejected | Outage) -> Blame:
     said = str(refusal)
     if isinstance(refusal, Outage):
         return Blame.SURROUNDINGS if _NO_QUOTA in said else Blame.MOMENT
+    if not refusal.is_judged:  # a proxy's answer
+        return Blame.MOMENT
     if refusal.status in _BAD_REQUESTS:
         return Blame.TEMPLATE
-    if refusal.status != 403 or any(sentence in said for sentence in _MOMENT):
+    if refusal.status != 403 or any(sentence in said for sentence in _MOMENT) or _OWN_RIGHTS.search(said):
         return Blame.MOMENT
     return Blame.SURROUNDINGS if any(sentence in said for sentence in _SURROUNDINGS) else Blame.TEMPLATE
 

@@ -8,11 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
+from coda.errors import CodaError
 from coda_kube.api.client import Rejected, error_from_answer
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import PODS, FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
+
+OPERATOR = 'User "system:serviceaccount:coda-system:coda-operator"'
 
 
 @pytest.mark.parametrize(
@@ -106,14 +109,39 @@ from tests.operator_tests.rest_of_cluster import rest_of_cluster
             id="the namespace goes",
         ),
         pytest.param(404, 'namespaces "x" not found', None, None, id="the namespace is gone"),
+        pytest.param(
+            403,
+            f'resourcequotas is forbidden: {OPERATOR} cannot list resource "resourcequotas" in API group "" in the '
+            'namespace "default"',
+            None,
+            None,
+            id="it may not list quotas yet",
+        ),
+        pytest.param(
+            403,
+            'admission webhook denied: nobody cannot use resource "gold"',
+            "Failed",
+            "TemplateRefused",
+            id="a webhook says nearly the same of something else",
+        ),
     ],
 )
 async def test_a_refused_dry_run(status: int, message: str, phase: str | None, reason: str | None) -> None:
     """What no template can mend never fails a job: once the refusal ends, the job starts."""
-    api = FakeCluster()
     said = {"kind": "Status", "message": message}
     gone = {"reason": "NotFound", "details": {"name": "x", "kind": "namespaces"}} if status == 404 else {}
-    refusal = [error_from_answer(status, orjson.dumps(said | gone).decode())]
+    await refused(error_from_answer(status, orjson.dumps(said | gone).decode()), phase, reason)
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+async def test_what_a_proxy_says_before_an_api_server_has_judged_fails_no_job(status: int) -> None:
+    text = "<html><h1>Forbidden, Bad request, Request Entity Too Large</h1>nginx</html>"
+    await refused(error_from_answer(status, text, "Forbidden"), None, None)
+
+
+async def refused(error: CodaError, phase: str | None, reason: str | None) -> None:
+    api = FakeCluster()
+    refusal = [error]
 
     def admit(_pod: object) -> None:
         if refusal:

@@ -13,10 +13,13 @@ _CAUSES_LIMIT = 300  # characters, of those in a message
 
 
 class Rejected(CodaError):
-    """The API server refused the request. `status` is HTTP's, `reason` is Kubernetes' (Invalid, Forbidden, ...)."""
+    """The request is refused. `status` is HTTP's, `reason` is Kubernetes' (Invalid, Forbidden, ...).
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    `is_judged`: by an API server, which says so in a Status. A proxy's refusal says nothing of the object."""
+
+    def __init__(self, status: int, reason: str, message: str, *, is_judged: bool = True) -> None:
         super().__init__(message)
+        self.is_judged = is_judged
         self.status = status
         self.reason = reason
 
@@ -95,7 +98,7 @@ def error_from_answer(code: int, text: str, reason: str = "", retry_after_s: flo
     if code >= 500:
         worked = _may_have_worked(message)
         return Outage(f"HTTP {code}: {message}", may_have_worked=worked, retry_after_s=retry_after_s)
-    return Rejected(code, reason, message)
+    return Rejected(code, reason, message, is_judged=status.get("kind") == "Status")
 
 
 def _is_of_an_object(status: Json) -> bool:
