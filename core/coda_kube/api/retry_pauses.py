@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from coda.errors import Outage
+
 FIRST_S: Final = 0.8
 LONGEST_S: Final = 30.0
 SPREAD_S: Final = 5.0
@@ -20,6 +22,7 @@ SPREAD_S: Final = 5.0
 
 _QUICK_DELAYS_S: Final = (0.1, 0.3, 1.0)
 """For the few programs that plan and act, which need news at once after an outage."""
+_SHORT_S: Final = (0.1, 3.0)  # so much more after short watches: a proxy that does not stream ends each. Our choice
 _LIST_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0)  # between two lists: one costs the server much more than a watch
 _CALM_S: Final = 15.0  # after this time without a list, the next one begins a new row
 
@@ -46,6 +49,11 @@ def spread_s() -> float:
 def growing_s(failures: int, first_s: float, longest_s: float) -> float:
     """Return `first_s`, doubled for each failure, at most `longest_s`."""
     return min(longest_s, first_s * 2.0 ** min(failures, 32))
+
+
+def ended_at_once(failures: int) -> Outage:
+    """Return the error of a watch that ended at once, and cleanly, after so many failures in a row."""
+    return Outage("the watch ended at once", retry_after_s=growing_s(failures, *_SHORT_S))
 
 
 class ListPauses:

@@ -19,7 +19,8 @@ from coda.errors import Outage
 from coda_kube.api.bodies.json_text import CutJson
 from coda_kube.api.client import Client, Expired, NotServed, Rejected
 from coda_kube.api.history import history_of
-from coda_kube.api.retry_pauses import ListPauses, growing_s, pause_s, spread_s
+from coda_kube.api.retry_pauses import ListPauses, ended_at_once, pause_s, spread_s
+from coda_kube.api.watching.standstill import Standstill
 from coda_kube.api.watching.tombstones import Tombstones
 from coda_kube.api.watching.unreadable import Unreadable
 from coda_kube.objects.json_types import Json
@@ -35,8 +36,7 @@ MISSING_S = 10.0  # between two looks for a kind that the server does not know
 ABSENT_AFTER = 4  # such answers in a row: one API server of several may lack a kind for a moment, or a proxy answers
 WITHOUT_AFTER = 3  # failures in a row, a second or two: then the program goes on without a kind that may be missing
 SAY_AGAIN_S = 60.0  # a refusal stays one until somebody mends the roles
-SHORT_S = 1.0  # a watch that ends sooner fails: a proxy that does not stream ends each at once, and cleanly
-SHORT_PAUSES_S = (0.1, 3.0)  # after such watches in a row: so much more at first, and at most
+SHORT_S = 1.0  # a watch that ends sooner fails, though cleanly
 STEADY_S = 30.0  # a watch that lasted this long ends a row of failures
 
 Listener = Callable[[Json | None, Json | None], None]
@@ -110,6 +110,7 @@ class WatchCache:
         self._newest = 0  # the newest version seen
         self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
         self._gone = Tombstones()
+        self._standstill = Standstill()
 
     @property
     def plural(self) -> str:
@@ -178,7 +179,8 @@ class WatchCache:
                 absences = 0
                 self.unreadable.say_again()
                 await self._watch(self._seen_until)
-                failures = 0 if self._watched_s >= SHORT_S else await self._pause_after_a_short_watch(failures)
+                is_short = self._watched_s < SHORT_S
+                failures = await self._pause(failures, ended_at_once(failures)) if is_short else 0
             except Expired as expired:
                 self._break()
                 delay_s = pauses.before_the_next() + (spread_s() if self._is_calm else 0.0)
@@ -234,10 +236,6 @@ class WatchCache:
             self.synced.set()
         await asyncio.sleep(delay_s)
         return failures + 1
-
-    async def _pause_after_a_short_watch(self, failures: int) -> int:
-        ended = Outage("the watch ended at once", retry_after_s=growing_s(failures, *SHORT_PAUSES_S))
-        return await self._pause(failures, ended)
 
     def _break(self) -> None:
         self.in_touch.clear()
@@ -325,6 +323,8 @@ class WatchCache:
             self._break()
             if self._is_calm:  # so did all other watches of that server
                 await asyncio.sleep(spread_s())
+        else:
+            await self._standstill.check(self._client, self._path, began=version, ended=self._seen_until)
 
     def _apply(self, event: Json) -> None:
         if self._era != self._history.era:

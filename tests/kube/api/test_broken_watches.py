@@ -191,3 +191,51 @@ def test_watches_that_end_after_seconds_go_on_at_once() -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(watched_for_a_minute(client, is_calm=False))
     assert 12 <= len(client.began_s) <= 13
+
+
+class Frozen(Unstreamed):
+    """Lists and reads are right; each watch lasts as long as asked for, and tells of nothing. It writes for ever."""
+
+    def __init__(self, bookmarks: int = 0) -> None:
+        super().__init__(0.0)
+        self.lists = 0
+        self.bookmarks = bookmarks
+
+    def version(self) -> int:
+        return 100 + int(asyncio.get_running_loop().time())
+
+    async def newest_version(self, path: str) -> int:
+        self.asked += 1
+        return self.version()
+
+    async def pages(self, path: str, query: Mapping[str, str] | None = None, page: int = 1000) -> AsyncIterator[Json]:
+        self.lists += 1
+        item = {"metadata": {"name": "p", "resourceVersion": str(self.version())}}
+        yield {"metadata": {"resourceVersion": str(self.version())}, "items": [item]}
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], *, idle_s: float) -> AsyncIterator[AsyncIterator[Json]]:
+        async def events() -> AsyncIterator[Json]:
+            await asyncio.sleep(float(query["timeoutSeconds"]))
+            told = self.version() if self.bookmarks else query["resourceVersion"]
+            yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(told)}}}
+
+        yield events()
+
+
+@pytest.mark.parametrize(("bookmarks", "lists"), [(0, 10), (1, 1)], ids=["it stands still", "nothing happens"])
+def test_a_watch_that_stands_still_is_noticed(bookmarks: int, lists: int) -> None:
+    """Nothing would be seen for ever: neither a list nor an alert comes of it."""
+
+    async def story() -> int:
+        cache = WatchCache(client, "/api/v1/pods")
+        running = asyncio.create_task(cache.run())
+        await asyncio.sleep(610.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return cache.newest
+
+    client = Frozen(bookmarks)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(story()) >= 640
+    assert client.lists == pytest.approx(lists, abs=1)

@@ -1,1 +1,1 @@
-"""What a cache remembers beside its objects. It sends no request."""
+"""What a cache remembers beside its objects. Only `standstill` asks the server."""
