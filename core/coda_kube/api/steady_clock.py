@@ -24,9 +24,10 @@ SLEW: Final = 0.1
 BEHIND_S: Final = 30.0
 """Our time goes forward at once if it is further behind: to make up less takes five minutes at most. Our choice."""
 AGREED_ANSWERS: Final = 3
-AGREED_S: Final = 10.0
+AGREED_S: Final = 50.0
 """So many answers in a row, over so long, must agree with the local clock before. Our choice: with several API servers
-of different times, or a clock that is being set, one or two agree by chance."""
+of different times, or a clock that is being set, one or two agree by chance. On a cluster of one machine they always
+agree, and a wrong step takes ten times as long to leave."""
 
 
 def boot_time_s() -> float:

@@ -128,3 +128,18 @@ def test_what_no_server_should_say_is_ignored(date: str | None) -> None:
     machine = Machine()
     machine.clock.observe(date)
     assert machine.clock() == REAL_S
+
+
+def test_a_wrong_step_of_the_clock_that_an_api_server_shares_is_not_believed_at_once() -> None:
+    """On a cluster of one machine both clocks are one, and agree. Ours would be ahead for ten times the step."""
+    machine = Machine()
+    machine.hear()
+    machine.off_s = 3600.0
+    for _ in range(40):
+        machine.pass_time(1.0)
+        machine.hear(ahead_s=3600.0)
+    machine.off_s = 0.0
+    for _ in range(60):
+        machine.pass_time(1.0)
+        machine.hear()
+    assert abs(machine.clock() - machine.real_s) <= 2.0
