@@ -42,13 +42,16 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 LONGEST_RETRY_AFTER_S = 60.0  # our choice: a longer wait that a server asks for is not believed
 _CLOSING_TURNS = 20  # of the loop; a handful are needed
+LONGEST_PAGE_S = 60.0  # our choice: what a page may take before its first byte at an API server that is slow as a whole
 ITEMS_AT_ONCE = 200  # our choice: a parsed pod is 40 KiB, and memory for a thousand of them is not freed soon
 
 
 class Client:
     """One API server and one identity. `connect` makes it; the tasks of one event loop may share it."""
 
-    def __init__(self, configuration: Any, *, timeout_s: float = 5.0) -> None:
+    _timeout_s = 5.0
+
+    def __init__(self, configuration: Any, *, timeout_s: float = _timeout_s) -> None:
         self._open: aiohttp.ClientSession | None = None
         self._configuration = configuration
         self._timeout_s = timeout_s
@@ -103,14 +106,20 @@ class Client:
         """The collection as lists of at most `page` items, all of one resourceVersion.
 
         A page that takes too long is asked for again at half the size: with items as large as can be, 200 are 280 MB.
+        If that does not help, the API server is slow whatever is asked: then it gets more time, up to
+        `LONGEST_PAGE_S`.
         Raises Expired if that version is too old for the next page."""
         wanted = dict(query or {}) | {"limit": str(page)}
+        limit_s, failures = self._timeout_s, 0
         while True:
             try:
-                answer = await self._call("GET", path, wanted)
+                answer = await self._call("GET", path, wanted, None, None, limit_s)
             except TooSlow:
-                if page == 1:
+                if limit_s >= LONGEST_PAGE_S:
                     raise
+                failures += 1
+                if failures > 1 or page == 1:
+                    limit_s = min(LONGEST_PAGE_S, limit_s * 3)
                 page = max(1, page // 2)
                 wanted["limit"] = str(page)
                 continue
@@ -259,7 +268,9 @@ class Client:
 
     def _timeout(self, limit_s: float, *, is_list: bool) -> aiohttp.ClientTimeout:
         """A page may be long: it counts as lost once nothing more comes. All else has one limit."""
-        return aiohttp.ClientTimeout(connect=limit_s, sock_read=limit_s) if is_list else aiohttp.ClientTimeout(limit_s)
+        if is_list:
+            return aiohttp.ClientTimeout(connect=self._timeout_s, sock_read=limit_s)
+        return aiohttp.ClientTimeout(limit_s)
 
 
 async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0, context: str | None = None) -> Client:

@@ -1,9 +1,9 @@
 """Leader election on a coordination.k8s.io Lease.
 
-The rules are client-go's. A holder renews every `retry_s`. Another candidate takes over once the record has not changed
-for `duration_s` on its own monotonic clock, so the clocks of two machines are never compared; so too if the record was
-deleted. `held()` is false from `renew_deadline_s` after the last renewal, before anybody may take over; also in a
-process that was stopped and continued, or whose machine slept.
+The rules are client-go's. A holder renews every `retry_s`, by one write on the version that it wrote last. Another
+candidate takes over once the record has not changed for `duration_s` on its own monotonic clock, so the clocks of two
+machines are never compared; so too if the record was deleted. `held()` is false from `renew_deadline_s` after the last
+renewal, before anybody may take over; also in a process that was stopped and continued, or whose machine slept.
 
 A write may be stored though its answer comes too late. Who lost its term and finds such a record of its own leaves it
 alone for longer than others wait: else a candidate at a slow API server would renew for ever what it never holds.
@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coda.errors import CodaError, InvalidInput
+from coda.errors import CodaError, Conflict, InvalidInput
 from coda_kube.api.client import Client, NotFound
 from coda_kube.api.installed_version import installed_version
 from coda_kube.api.steady_clock import boot_time_s
@@ -75,6 +75,7 @@ class Elector:
         self._seen_s: float | None = None
         self._seen_epoch = 0  # the highest
         self._won_record: tuple[object, ...] | None = None  # of the last write of ours that was answered
+        self._written: Json | None = None  # the Lease as that write left it; None: read it before the next
         self._known_epoch = known_epoch
         self._expires_s = float("inf")  # then that record is too old, unless it changes before
         self._said = ""  # why there was no answer: an outage is one line of the log
@@ -128,20 +129,28 @@ class Elector:
         if answer is None:
             return usual_s / 4
         if answer:
-            return usual_s
+            return max(self._renewed_s + usual_s - boot_time_s(), usual_s / 40)
         left_s = self._expires_s - boot_time_s()
         return min(usual_s / 2, max(left_s, usual_s / 40))
 
     def _limit_s(self) -> float:
-        """How long a try may take."""
+        """How long a request may take. A try is up to two of them, and a renewal one."""
         return self._times.renew_deadline_s / 2
+
+    async def _answer(self, request: Awaitable[Json]) -> Json:
+        async with asyncio.timeout(self._limit_s()):  # wait_for may swallow a cancellation
+            return await request
+
+    async def _write(self, request: Awaitable[Json]) -> bool:
+        """Send a write that makes the Lease ours. It counts from before it was sent."""
+        sent_s = boot_time_s()
+        return self._won(await self._answer(request), sent_s)
 
     async def _try(self) -> bool | None:
         """Try once: True if the Lease is ours, False if it is another's, None if the API server did not answer."""
-        started_s = boot_time_s()
         try:
-            async with asyncio.timeout(self._limit_s()):  # wait_for may swallow a cancellation
-                return await self._try_to_hold(started_s)
+            async with asyncio.timeout(self._times.renew_deadline_s):
+                return await self._renew() or await self._try_to_hold()
         except (CodaError, TimeoutError) as error:
             why = str(error) or "no answer in time"
             if why != self._said:
@@ -149,11 +158,31 @@ class Elector:
             self._said = why
             return None
 
-    async def _try_to_hold(self, started_s: float) -> bool:
+    async def _renew(self) -> bool:
+        """Renew the Lease as we wrote it last, without reading it. False if it has changed since, or is not held."""
+        lease, self._written = self._written, None
+        if lease is None or not self.held() or not lease["metadata"].get("resourceVersion"):
+            return False
         try:
-            lease = await self._client.get(f"{self._collection}/{self._name}")
+            return await self._write(self._replaced(lease, self.epoch))
+        except (Conflict, NotFound):
+            return False
+
+    async def _replaced(self, lease: Json, epoch: int) -> Json:
+        lease["spec"] |= {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": int(self._times.duration_s),
+            "leaseTransitions": epoch,
+            "renewTime": micro_time_from_seconds(self._client.clock()),
+        }
+        lease["metadata"].setdefault("annotations", {})[ANNOTATION_VERSION] = self._version
+        return await self._client.replace(f"{self._collection}/{self._name}", lease)
+
+    async def _try_to_hold(self) -> bool:
+        try:
+            lease = await self._answer(self._client.get(f"{self._collection}/{self._name}"))
         except NotFound:
-            return await self._make_again(started_s)
+            return await self._make_again()
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         # An older record came back, by an edit or a restored backup: somebody else may have held the Lease since.
@@ -169,23 +198,18 @@ class Elector:
         if not mine or not self.held():  # ours again after it was lost: a term of its own
             self._left_s = self._left_at_s(spec)
             spec["acquireTime"] = micro_time_from_seconds(self._client.clock())
-        spec["leaseTransitions"] = max(self.epoch, seen) if mine else seen + 1
-        spec["holderIdentity"] = self._holder
-        spec["leaseDurationSeconds"] = int(self._times.duration_s)
-        spec["renewTime"] = micro_time_from_seconds(self._client.clock())
         lease["spec"] = spec
-        lease["metadata"].setdefault("annotations", {})[ANNOTATION_VERSION] = self._version
-        return self._won(await self._client.replace(f"{self._collection}/{self._name}", lease), started_s)
+        return await self._write(self._replaced(lease, max(self.epoch, seen) if mine else seen + 1))
 
-    async def _make_again(self, started_s: float) -> bool:
+    async def _make_again(self) -> bool:
         """Create a Lease that is not there: somebody may have deleted it under a holder that goes on for a while."""
         if self.held():
-            return self._won(await self._client.create(self._collection, self._new(self.epoch)), started_s)
+            return await self._write(self._client.create(self._collection, self._new(self.epoch)))
         self._left_s = None
         self._seen_epoch = max(self._seen_epoch, self._known_epoch())
         if self._seen_epoch and not self._expired({}):
             return False
-        return self._won(await self._client.create(self._collection, self._new(self._seen_epoch + 1)), started_s)
+        return await self._write(self._client.create(self._collection, self._new(self._seen_epoch + 1)))
 
     def _left_at_s(self, spec: Json) -> float | None:
         try:
@@ -194,10 +218,12 @@ class Elector:
             return None  # the year 0, which the API server stores: a wrong record keeps nobody out
         return boot_time_s() - max(0.0, self._client.clock() - renewed_s) if renewed_s else None
 
-    def _won(self, lease: Json, started_s: float) -> bool:
+    def _won(self, lease: Json, sent_s: float) -> bool:
         self.epoch = self._seen_epoch = _transitions(lease["spec"])
-        self._renewed_s = started_s
-        self._won_record = _record(lease["spec"])
+        self._renewed_s = sent_s
+        self._written = lease
+        self._seen = self._won_record = _record(lease["spec"])
+        self._seen_s = sent_s
         self._has_held = True
         self._said = ""
         return True

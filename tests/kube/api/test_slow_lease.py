@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -35,6 +36,15 @@ class Store:
         self.lease = copy.deepcopy(body)
         self.lease["metadata"]["resourceVersion"] = str(self.version)
         return copy.deepcopy(self.lease)
+
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        return dict(self.lease["spec"])
+
+    def edit(self, **fields: Any) -> None:
+        """Somebody edits the record."""
+        assert self.lease is not None
+        self.set(self.lease | {"spec": self.spec() | fields})
 
 
 class Way:
@@ -107,15 +117,17 @@ async def run(candidate: Elector) -> None:
         await candidate.keep()
 
 
-async def shares_of(*candidates: Elector, during_s: float) -> list[float]:
-    """Run candidates, and return which share of the time each held the Lease. Never two at once."""
+async def shares_of(*candidates: Elector, during_s: float, from_s: float = 0.0) -> list[float]:
+    """Run candidates, and return which share of the time each held the Lease, from a moment on. Never two at once."""
     tasks = [asyncio.create_task(run(one)) for one in candidates]
     held = [0] * len(candidates)
     began_s, looks = now_s(), 0
-    while now_s() - began_s < during_s:
+    while now_s() - began_s < from_s + during_s:
         await asyncio.sleep(0.05)
         now = [one.held() for one in candidates]
         assert sum(now) <= 1
+        if now_s() - began_s < from_s:
+            continue
         held = [count + is_holder for count, is_holder in zip(held, now, strict=True)]
         looks += 1
     for task in tasks:
@@ -181,5 +193,67 @@ def test_who_is_alone_takes_its_lease_back_after_a_write_that_was_stored_without
         began_s = now_s()
         assert await a.acquire() == 2
         assert 10.0 < now_s() - began_s <= 16.0
+
+    in_virtual_time(story)
+
+
+@pytest.mark.parametrize("answer_s", [0.01, 1.0, 1.4, 1.6, 2.5, 2.9])
+def test_at_an_api_server_that_answers_everything_late_somebody_leads_without_a_break(answer_s: float) -> None:
+    async def story() -> None:
+        store = Store()
+        ways = [Way(store, answer_s / 2, answer_s / 2) for _ in range(3)]
+        candidates = [elector(way, name) for way, name in zip(ways, "abc", strict=True)]
+        shares = await shares_of(*candidates, during_s=600.0, from_s=20.0)
+        assert sorted(shares) == [0.0, 0.0, 1.0]
+
+    in_virtual_time(story)
+
+
+def test_a_renewal_is_one_request() -> None:
+    async def story() -> None:
+        way = Way(Store())
+        a = elector(way, "a")
+        await a.acquire()
+        asked = way.requests
+        assert await shares_of(a, during_s=100.0) == [1.0]
+        assert way.requests - asked <= 52
+
+    in_virtual_time(story)
+
+
+def test_a_renewal_of_a_lease_that_somebody_edited_or_deleted_reads_it_first() -> None:
+    async def story() -> None:
+        store = Store()
+        a = elector(Way(store), "a")
+        assert await a.acquire() == 1
+        store.edit(leaseTransitions=7)
+        assert await a._try()
+        assert (a.epoch, store.spec()["leaseTransitions"]) == (7, 7)
+        store.lease = None
+        assert await a._try()
+        assert (a.epoch, store.spec()["leaseTransitions"]) == (7, 7)
+        store.edit(holderIdentity="another")
+        assert not await a._try()
+
+    in_virtual_time(story)
+
+
+def test_candidates_whose_ways_change_at_random_never_lead_at_once() -> None:
+    async def story() -> None:
+        store, chance = Store(), random.Random(7)
+        ways = [Way(store) for _ in range(3)]
+        candidates = [elector(way, name) for way, name in zip(ways, "abc", strict=True)]
+
+        async def weather() -> None:
+            while True:
+                way = chance.choice(ways)
+                way.there_s, way.back_s = (chance.choice([0.0, 0.1, 1.4, 2.9, 4.0, 9.0]) for _ in range(2))
+                way.read_s = chance.choice([None, 0.02, 2.8])
+                await asyncio.sleep(chance.uniform(0.0, 8.0))
+
+        changing = asyncio.create_task(weather())
+        shares = await shares_of(*candidates, during_s=7200.0)
+        changing.cancel()
+        assert sum(shares) > 0.3
 
     in_virtual_time(story)
