@@ -21,6 +21,7 @@ from tests.operator_tests.history.records import record
 from tests.operator_tests.history.test_store import ALWAYS, migrated
 
 NOBODY = 65534
+SUMS = ("held_gpu_s", "lost_gpu_s")  # GPU-seconds, of version 0007
 
 
 @pytest.fixture
@@ -88,7 +89,11 @@ def test_reading_changes_no_byte(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "lacks"),
-    [("0001", ("owner", "lost_s", "trial", "trial_s")), ("0003", ("lost_s", "trial", "trial_s")), ("0005", ())],
+    [
+        ("0001", ("owner", "lost_s", "trial", "trial_s", *SUMS)),
+        ("0003", ("lost_s", "trial", "trial_s", *SUMS)),
+        ("0005", SUMS),
+    ],
 )
 def test_a_store_of_an_older_version_is_read_as_far_as_it_goes(
     database: URL, revision: str, lacks: tuple[str, ...]
