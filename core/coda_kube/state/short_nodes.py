@@ -44,7 +44,7 @@ _WHOLE: Final = "/gpu"  # every other maker's, by custom: these labels promise G
 
 class _Offered(NamedTuple):
     node: Node  # as its object says
-    boot: str
+    boot: str  # the boot id that it had when it was last seen Ready
     ready: str  # since when it is Ready, by its own clock; empty if it is not
     there_s: float  # when it was made, or came back
 
@@ -130,7 +130,8 @@ class ShortNodes:
 
 
 def _offered(item: Json, before: _Offered | None, now_s: float) -> _Offered:
-    """The node as its object says. A new boot id tells of a reboot during which nobody saw the node as not Ready.
+    """The node as its object says. A new boot id tells of a reboot during which nobody saw the node as not Ready. With
+    an unchanged one a node that is Ready again is no return: its kubelet, or its network, was away.
 
     The clock of a node that was just started may be wrong: no return counts as later than it was seen."""
     status = item.get("status") or {}
@@ -138,12 +139,15 @@ def _offered(item: Json, before: _Offered | None, now_s: float) -> _Offered:
     since = [one for one in status.get("conditions") or () if one["type"] == "Ready" and one["status"] == "True"]
     ready = str(since[0].get("lastTransitionTime") or "") if since else ""
     there_s = seconds_from_time(item["metadata"].get("creationTimestamp"))
-    if before is None or ready != before.ready:
-        there_s = max(there_s, min(now_s, seconds_from_time(ready)))
+    had_boot = before.boot if before is not None else ""
+    if not boot or boot != had_boot:
+        if before is None or ready != before.ready:
+            there_s = max(there_s, min(now_s, seconds_from_time(ready)))
+        if boot and had_boot:
+            there_s = max(there_s, now_s)
     if before is not None:
-        was_rebooted = boot and before.boot and boot != before.boot
-        there_s = max(there_s, now_s if was_rebooted else before.there_s)
-    return _Offered(node_from_json(item), boot, ready, there_s)
+        there_s = max(there_s, before.there_s)
+    return _Offered(node_from_json(item), boot if since else had_boot, ready, there_s)
 
 
 def _capacity(item: Json) -> Resources:

@@ -183,6 +183,30 @@ def test_a_process_that_begins_reads_from_the_node_when_it_came_back() -> None:
     assert after.state.short_nodes.next_over_in_s() == JOINS_S - SHORT_S - 5.0
 
 
+@pytest.mark.parametrize(("boot", "starts"), [("first", 6), ("second", 0), ("", 0)], ids=["no", "yes", "unknown"])
+def test_a_node_whose_readiness_flaps_is_back_only_if_it_may_have_been_rebooted(boot: str, starts: int) -> None:
+    """A display card's node has the label, too, and never offers a GPU."""
+    seen = Seen({"feature.node.kubernetes.io/pci-10de.present": "true"}, age_s=MONTHS_S)
+    for is_ready in (False, True):
+        seen.now_s += 15.0
+        seen.is_ready, seen.turned, seen.shown = is_ready, time_from_seconds(seen.now_s), {"nodeInfo": {"bootID": boot}}
+        seen.offer(0)
+    assert len(seen.decide().decision.starts) == starts
+    assert seen.state.short_nodes.next_over_in_s() == (None if starts else JOINS_S)
+
+
+def test_a_reboot_counts_from_when_the_node_is_ready_not_from_its_first_word() -> None:
+    """Its kubelet tells the boot id before the network is set up."""
+    seen = Seen({"nvidia.com/gpu.present": "true"}, age_s=MONTHS_S)
+    seen.shown = {"nodeInfo": {"bootID": "second"}}
+    for is_ready in (False, True):
+        seen.now_s += 90.0
+        seen.is_ready, seen.turned = is_ready, time_from_seconds(seen.now_s)
+        seen.offer(0)
+    assert not seen.decide().decision.starts
+    assert seen.state.short_nodes.next_over_in_s() == JOINS_S
+
+
 @pytest.mark.parametrize(
     ("labels", "age_s", "other"),
     [
