@@ -2,7 +2,9 @@
 
 A gang that one node holds goes to the fullest such node, so that emptier nodes stay whole for larger gangs. For any
 other gang, nodes are ranked by how many of its ranks they hold, most first. Filling them in this order takes the fewest
-nodes. Ties: least left over; then nodes, or domains with fewest nodes, that a taint asks to leave alone come last.
+nodes. Ties: least left over. Nodes that a taint asks to leave alone come last of those with as many ranks, GPUs and
+cores left: before memory decides, because what nodes of one model report of it differs. So do domains with most of
+them, before the name decides.
 Source: Philly (Jeon et al., ATC 2019), section 2.1, for gangs of several nodes; the fullest node and ties are our
 choice (docs/decisions/0049).
 """
@@ -16,9 +18,10 @@ from typing import Any
 from coda.model.resources import Resources
 from coda.nodes.node_groups import Counts, GroupMove, NodeGroups
 
-Key = tuple[Any, ...]
-"""How good a free amount is for the gang, best first. Distinct amounts have distinct keys; but for gangs of several
-ranks the same amount on nodes of different sizes has one."""
+Key = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""How good a free amount is for the gang, best first: by ranks or a score, GPUs and cores; then by memory and the rest,
+where no taint decides before. Distinct amounts have distinct keys; but for gangs of several ranks the same amount on
+nodes of different sizes has one."""
 
 Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
 """How good a node is for a gang of one rank, lowest first; from its request, what is free there and the node's size.
@@ -91,8 +94,9 @@ class Candidates:
 
         First choice: the fullest node that holds the gang; ties: by name. Second: one domain of the narrowest level
         that holds it; ties: fewest nodes, then most ranks, then by name. Third: fewest nodes anywhere, unless `within`
-        (a level's index) forbids it. Disliked nodes come last before the name decides. O(amounts) for several ranks on
-        one node or in one domain, O(n log n) in the nodes that the gang may be spread over."""
+        (a level's index) forbids it. Disliked nodes come last before memory decides, domains with most of them before
+        the name does. O(amounts) for several ranks on one node or in one domain, O(n log n) in the nodes that the gang
+        may be spread over."""
         if not self.may_hold(replicas):
             return None
         shares = self._place_whole(replicas, within)
@@ -103,7 +107,8 @@ class Candidates:
     def _place_whole(self, replicas: int, within: int | None) -> list[tuple[int, int]] | None:
         best = self._keys[0][1]
         if self._ranks[best] >= replicas:
-            return [(self._groups.first_node(best if replicas == 1 else self._fullest(replicas)), replicas)]
+            amount = self._first_liked() if replicas == 1 else self._fullest(replicas)
+            return [(self._groups.first_node(amount), replicas)]
         if replicas == 1:
             return None
         for level in range(len(self._capacity.levels) - 1, -1 if within is None else within - 1, -1):
@@ -112,26 +117,43 @@ class Candidates:
                 return self._spread(self._capacity.levels[level].nodes_by_domain[domain], replicas)
         return self._spread(self._groups.amount_by_node, replicas) if within is None else None
 
+    def _first_liked(self) -> int:
+        """Return the best amount; of those that differ from it only in memory and less, the first with a node that is
+        not disliked."""
+        groups, (best, amount) = self._groups, self._keys[0]
+        if not groups.disliked:
+            return amount
+        for key, rival in self._keys:
+            if key[0] != best[0]:
+                break
+            if rival in groups.nodes_by_amount and groups.first_node(rival) not in groups.disliked:
+                return rival
+        return amount
+
     def _fullest(self, replicas: int) -> int:
         """Return the amount with least left over among those that hold this many ranks; there must be one.
 
         The same is left over on nodes of different sizes: then that of the first node by name."""
-        nodes_by_amount, ranks_by_amount, first_node = (
-            self._groups.nodes_by_amount,
-            self._ranks,
-            self._groups.first_node,
-        )
+        nodes_by_amount, ranks_by_amount = self._groups.nodes_by_amount, self._ranks
+        disliked = self._groups.disliked
         fullest = self._keys[0]
-        for key, amount in self._keys:
+        for entry in self._keys:
+            key, amount = entry
             ranks = ranks_by_amount[amount]
             if ranks < replicas:
                 break  # they come by ranks, most first
             if amount not in nodes_by_amount:
                 continue
-            is_as_full = key == fullest[0] and first_node(amount) < first_node(fullest[1])
-            if ranks < ranks_by_amount[fullest[1]] or is_as_full:
-                fullest = (key, amount)
+            is_as_full = key[0] == fullest[0][0] if disliked else key == fullest[0]
+            if ranks < ranks_by_amount[fullest[1]] or (is_as_full and self._tie(entry) < self._tie(fullest)):
+                fullest = entry
         return fullest[1]
+
+    def _tie(self, entry: tuple[Key, int]) -> tuple[bool, tuple[Any, ...], int]:
+        """What decides between amounts with as many ranks, GPUs and cores left."""
+        (_, rest), amount = entry
+        number = self._groups.first_node(amount)
+        return number in self._groups.disliked, rest, number
 
     def most_ranks_in_one_domain(self, level: int) -> int:
         """Return how many ranks the best domain of a level holds. Every node must be in one. 0 without any."""
@@ -179,13 +201,14 @@ class Candidates:
 
     def _key(self, amount: int, free: Resources, ranks: int) -> Key:
         rest = free if self._packs or self._score else free - self._request * ranks
-        order = (rest.gpus, rest.cpu_m, rest.memory_bytes, rest.pods)
         others = tuple(sorted(item for item in rest.other.items() if item[1])) if rest.other else ()
+        small = (rest.memory_bytes, rest.pods)
         if self._score is None:
-            return (order if self._packs else (-ranks, *order), others)
+            large = (rest.gpus, rest.cpu_m) if self._packs else (-ranks, rest.gpus, rest.cpu_m)
+            return large, (small, others)
         size = self._capacity.sizes[amount]
         whole = (size.gpus, size.cpu_m, size.memory_bytes, size.pods, tuple(sorted(size.other.items())))
-        return (self._score(self._request, free, size), order, others, whole)
+        return (self._score(self._request, free, size), rest.gpus, rest.cpu_m), (small, others, whole)
 
     def _ranks_in(self, counts: Counts) -> int:
         return sum(self._ranks_of(amount) * nodes for amount, nodes in counts.items())
@@ -215,7 +238,7 @@ class Candidates:
 
     def _spread(self, numbers: Iterable[int], replicas: int) -> list[tuple[int, int]]:
         """Fill the fewest of these nodes. Ties: domains that hold most ranks. Nodes of one domain stand together."""
-        ranked: list[tuple[int, list[tuple[int, int, str]], Key, bool, int]] = []
+        ranked: list[tuple[int, list[tuple[int, int, str]], tuple[Any, ...], bool, tuple[Any, ...], int]] = []
         disliked = self._groups.disliked
         key_by_amount = {amount: key for key, amount in self._keys}
         known: dict[tuple[int, str], tuple[int, int, str]] = {}
@@ -224,9 +247,10 @@ class Candidates:
             if amount in key_by_amount:
                 ranks = self._ranks[amount]
                 neighbours = self._neighbours(number, ranks, known)
-                ranked.append((-ranks, neighbours, key_by_amount[amount], number in disliked, number))
+                large, small = key_by_amount[amount]
+                ranked.append((-ranks, neighbours, large, number in disliked, small, number))
         chosen: list[tuple[int, int]] = []
-        for minus_ranks, _, _, _, number in sorted(ranked):
+        for minus_ranks, _, _, _, _, number in sorted(ranked):
             chosen.append((number, min(-minus_ranks, replicas)))
             replicas += minus_ranks
             if replicas <= 0:

@@ -17,7 +17,7 @@ from coda.model.trial_run import TRIAL_TAINT
 from coda.model.world import Node
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
-_PREFERS: Final = "PreferNoSchedule"  # it only decides between nodes that fit equally well
+_PREFERS: Final = "PreferNoSchedule"  # it only decides between nodes with as many GPUs and cores left
 _CONDITION_PREFIXES: Final = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -83,7 +83,7 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
 
 
 def is_disliked(constraints: NodeConstraints, node: Node) -> bool:
-    """True if a taint asks for other nodes where there are any that fit equally well. Source: `TaintToleration`, which
+    """True if a taint asks for other nodes, where any has as many GPUs and cores left. Source: `TaintToleration`, which
     counts such taints; for us one is as good as several."""
     return any(
         taint.effect == _PREFERS and not any(_covers(toleration, taint) for toleration in constraints.tolerations)
