@@ -173,6 +173,7 @@ def stands_alike(job: Job, before: Job) -> bool:
         and job.resumable == before.resumable
         and job.saved_s == before.saved_s
         and job.tunable == before.tunable
+        and job.asked_anyway == before.asked_anyway
         and job.resized == before.resized
         and job.held_cores == before.held_cores
         and (job.wish is before.wish or job.wish == before.wish)

@@ -229,6 +229,7 @@ class Job:
     held_cores: int = 0  # per rank, that its search may go back to: what it tries without stays withheld for it
     resized: int = 0  # sequence of the last wish whose resize has ended, with success or not
     pod_cpu_m: Mapping[int, int] = field(default_factory=dict)  # bound rank -> cores its pod has, if not `request`
+    asked_anyway: int = 0  # whole cores per rank that a pod of it asks for, however few its main container has
     user: str = ""
     virtual_cluster: str = ""
     returned: bool = False  # it was stopped for another job: it waits at the head of its array

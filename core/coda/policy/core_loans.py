@@ -31,7 +31,8 @@ def own_cores(job: Job, sizes: Iterable[tuple[Resources, int]]) -> int:
 
 
 def spare_cores(job: Job, own: int) -> int:
-    """Return the whole cores per rank that a running GPU job can give back now, beyond its `own`.
+    """Return the whole cores per rank that a running GPU job can give back now, beyond its `own`, and beyond those that
+    its pods ask for anyway: the API server would count them all the same.
 
     None unless its cores are Coda's to choose. None while something else is decided about them: a wish that is open, or
     a change that is under way. None after the last order to give back failed: a new grant shows that changes work."""
@@ -39,7 +40,7 @@ def spare_cores(job: Job, own: int) -> int:
         return 0
     if live_placement(job) is None or is_resizing(job) or open_wish(job) is not None or could_not_return(job):
         return 0
-    return max(0, job.cpus_per_replica - own)
+    return max(0, job.cpus_per_replica - max(own, job.asked_anyway))
 
 
 def could_not_return(job: Job) -> bool:

@@ -43,6 +43,7 @@ from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.quota_scopes import scopes_from_request
+from coda_kube.objects.resize_obstacles import asked_anyway_m
 from coda_kube.objects.tuning_status import (
     answer_from_json,
     held_cores_from_json,
@@ -105,6 +106,7 @@ class Pod:
     grace_s: float = 0.0  # of a terminating pod: how long it may take to end
     cpu_job: CpuJob | None = None  # None: the pod is no CPU job
     user: str = ""  # who asked for it, or for the job that it is a rank of
+    asked_anyway_m: int = 0  # of a job's rank: that it asks for however few millicores its main container has
 
 
 def id_of(item: Item) -> JobId:
@@ -148,6 +150,7 @@ def pod_from_json(item: Item) -> Pod:
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         cpu_job=cpu_job,
         user=user_from_json(metadata),
+        asked_anyway_m=asked_anyway_m(item) if cpu_job is None and _member(metadata) is not None else 0,
     )
 
 
@@ -180,11 +183,9 @@ def _only_rank(metadata: Item, job: CpuJob) -> GangMember | None:
 
 def _owning_job(metadata: Item) -> str | None:
     """The uid of the TrainingJob that controls the pod."""
-    for owner in metadata.get("ownerReferences") or ():
-        is_job = owner.get("kind") == KIND and str(owner.get("apiVersion")).startswith(f"{GROUP}/")
-        if is_job and owner.get("controller"):
-            return str(owner.get("uid"))
-    return None
+    owners = [one for one in metadata.get("ownerReferences") or () if one.get("controller") and one.get("kind") == KIND]
+    uids = [str(one.get("uid")) for one in owners if str(one.get("apiVersion")).startswith(f"{GROUP}/")]
+    return uids[0] if uids else None
 
 
 def _is_number(text: str) -> bool:
@@ -193,8 +194,7 @@ def _is_number(text: str) -> bool:
 
 def placement_from_json(status: Item) -> Placement | None:
     """`status.placement` of a TrainingJob. In a state that is not known it only withholds its capacity."""
-    placement = status.get("placement")
-    if not placement:
+    if not (placement := status.get("placement")):
         return None
     return Placement(
         attempt=placement["attempt"],
@@ -294,9 +294,8 @@ def job_from_pod(
             borrows=cpu.borrows,
             stop=StopOrder(cause=StopCause.RECLAIM, by=JobId(""), since_s=0.0) if is_stopped else None,
         )
-    namespace, _, name = pod.id.partition("/")
     job = Job(
-        id=cpu_job_id(namespace, name),
+        id=cpu_job_id(*pod.id.split("/", 1)),
         uid=pod.uid,
         phase=Phase.QUEUED if cpu.is_waiting else Phase.RUNNING if pod.node else Phase.STARTING,
         attempt=1,
@@ -381,6 +380,7 @@ def with_ranks(job: Job, pods: Mapping[str, Pod]) -> Job:
         gone=frozenset([rank for rank, pod in ranks if pod.ended]) if job.phase in _STARTED else frozenset(),
         leftovers=job.phase is Phase.QUEUED and len(ranks) < len(members),
         ending=tuple(sorted([pod.node for pod in others if pod.member and pod.node and not pod.ended])),
+        asked_anyway=max([-(-pod.asked_anyway_m // 1000) for _, pod in ranks], default=0) if job.tunable else 0,
         pod_cpu_m={rank: amount_m for rank, amount_m in cpu_m.items() if amount_m != job.request.cpu_m},
     )
 

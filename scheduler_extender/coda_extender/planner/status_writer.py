@@ -171,4 +171,5 @@ def _is_unchanged(before: Job, now: Job | None) -> bool:
 
 
 def _without_pods(job: Job) -> Job:
-    return replace(job, bound=frozenset(), unbound={}, gone=frozenset(), leftovers=False, pod_cpu_m={}, saved_s=0.0)
+    bare = replace(job, bound=frozenset(), unbound={}, gone=frozenset(), leftovers=False, pod_cpu_m={})
+    return replace(bare, asked_anyway=0, saved_s=0.0)

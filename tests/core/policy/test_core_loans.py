@@ -90,6 +90,34 @@ def test_whoever_has_most_beyond_its_part_gives_first() -> None:
     assert given_back(world_of(*jobs[:2], cpu("serves", 12))) == {"much": 8, "some": 8}
 
 
+@pytest.mark.parametrize(
+    ("anyway", "wanted", "returned"),
+    [
+        (8, 8, {"much": 10}),
+        (12, 8, {"much": 12, "some": 8}),
+        (14, 6, {"much": 14, "some": 8}),
+        (14, 7, {}),
+        (18, 2, {"some": 8}),
+        (19, 2, {"some": 8}),
+        (18, 3, {}),
+    ],
+)
+def test_nobody_is_asked_for_cores_that_its_pods_ask_for_anyway(
+    anyway: int, wanted: int, returned: dict[str, int]
+) -> None:
+    """For an init container that ended long ago: the operator refuses such an order as a whole."""
+    much = replace(tuned("much", "one", gpus=2, cores=18), asked_anyway=anyway)
+    assert given_back(world_of(much, tuned("some", "one", gpus=2, cores=10), cpu("serves", wanted))) == returned
+
+
+def test_what_its_pods_ask_for_anyway_may_be_seen_later_than_the_job() -> None:
+    book, cache = PromiseBook(), PlannerCache()
+    early = world_of(tuned("trains", "one", gpus=4, cores=26), cpu("serves", 6))
+    late = replace(early, jobs=tuple(replace(one, asked_anyway=24 * one.tunable) for one in early.jobs))
+    for now, expected in ((early, 1), (late, 0), (early, 1)):
+        assert len(decide(now, CODA, 0.0, cache, book=book).returns) == expected
+
+
 def test_a_job_of_one_node_gives_before_one_of_several() -> None:
     two = node("two", gpus=4, cores=28)
     wide, narrow = tuned("wide", "one", "two", gpus=2, cores=14), tuned("narrow", "one", gpus=2, cores=14)

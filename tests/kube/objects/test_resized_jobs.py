@@ -122,6 +122,15 @@ def test_a_wish_is_read_with_what_the_pods_count_with() -> None:
     assert (job.wish.sequence, job.wish.cores, job.pod_cpu_m) == (2, 9, {0: 6000})
 
 
+@pytest.mark.parametrize(("init", "least"), [({}, 0), ({"cpu": "3500m"}, 4)], ids=["nothing", "init container"])
+def test_a_tuned_job_is_read_with_what_its_pods_ask_for_anyway(init: dict[str, str], least: int) -> None:
+    pod = pod_of(6)
+    pod["spec"]["initContainers"] = [{"name": "fetch", "resources": {"requests": init}}]
+    tuned = job_from_json(running(tuning=TUNING), pods(pod))
+    assert tuned is not None
+    assert tuned.asked_anyway == least
+
+
 @pytest.mark.parametrize(
     "item",
     [
