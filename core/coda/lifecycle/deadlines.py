@@ -82,6 +82,7 @@ def _moments_of_pods(now: Situation, config: LifecycleConfig) -> Iterator[float]
             yield now.unready_since_s[pod.node] + config.node_loss_s
         if pod.terminating:
             yield pod.gone_by_s + config.stuck_s
+            yield pod.gone_by_s + config.overdue_s
         if pod.creating_since_s is not None:
             yield pod.creating_since_s + NOT_CREATED_S
         if pod.preparing_since_s is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, is_lost, of_attempt
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, is_away, is_lost, of_attempt
 from coda.model.job import Phase
 
 NODE_WORD_S: Final = 1.0
@@ -110,9 +110,7 @@ def with_node_trouble(progress: Progress, now: Situation, now_s: float, config: 
     away = [
         pod
         for pod in of_attempt(now)
-        if (since_s := now.unready_since_s.get(pod.node or "")) is not None
-        and now_s - since_s >= config.node_loss_s
-        and not is_lost(pod.node or "", now, now_s, config)
+        if is_away(pod.node or "", now, now_s, config) and not is_lost(pod.node or "", now, now_s, config)
     ]
     if away:
         pod = min(away, key=lambda pod: pod.rank)

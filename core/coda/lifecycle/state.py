@@ -13,7 +13,7 @@ from coda.allocator.resize import RankSize, Resize
 from coda.correlation import Alike
 from coda.diagnosis import Diagnosis
 from coda.history.time_spent import TimeSpent
-from coda.model.job import Phase, Placement, PlacementState, StopCause
+from coda.model.job import FINISHED, Phase, Placement, PlacementState, StopCause
 from coda.model.trial_run import TrialRun, TrialTerms, is_tried
 from coda.progress.stall import Reached, Stall
 
@@ -48,6 +48,7 @@ class LifecycleConfig:
     edit_s: float = 30.0  # a job with a refused template is not written for so long: its user edits it (our choice)
     wind_down_s: float = 5.0  # a kubelet takes so much longer than the grace period to end sidecars (our choice)
     stuck_s: float = 15.0  # a pod that should have ended this long ago is named in the status (our choice)
+    overdue_s: float = 3600.0  # no record of a finished job waits for a pod longer past its grace period (our choice)
 
 
 class PodState(Enum):
@@ -324,12 +325,16 @@ def lacks_its_record(now: Situation) -> bool:
     return now.held and not now.recorded and accepted
 
 
-def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    """True if the node has not been Ready for `node_loss_s`, unless the brake or the job's own wish forbids it."""
+def is_away(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if the node has not been Ready for `node_loss_s`."""
     since_s = now.unready_since_s.get(node)
-    if since_s is None or now_s - since_s < config.node_loss_s:
-        return False
-    return node in now.given_up or not (now.braked or (now.terms.waits_for_nodes and not now.deleting))
+    return since_s is not None and now_s - since_s >= config.node_loss_s
+
+
+def is_lost(node: str, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
+    """True if the node is away, unless the brake or the job's own wish forbids to call it lost."""
+    is_kept = now.braked or (now.terms.waits_for_nodes and not now.deleting)
+    return is_away(node, now, now_s, config) and (node in now.given_up or not is_kept)
 
 
 def missing_ranks(now: Situation) -> tuple[int, ...]:
@@ -346,9 +351,14 @@ def pods_left(now: Situation, now_s: float, config: LifecycleConfig) -> tuple[Ra
 
 
 def is_live(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> bool:
-    """True if the pod may still run: it has not ended, and nobody has to confirm its end on a lost node."""
-    leaves = pod.terminating and pod.node is not None and is_lost(pod.node, now, now_s, config)
-    return not pod.ended and not leaves
+    """True if the pod may still hold GPUs that its job is charged for, and that the record of its end waits for.
+
+    On a node that is away it is not, whoever waits for that. Of a finished job neither is what should be long gone."""
+    if pod.ended or (pod.node and is_away(pod.node, now, now_s, config)):
+        return False
+    if not pod.terminating or now.progress.phase not in FINISHED:
+        return True
+    return bool(pod.node) and now_s < pod.gone_by_s + config.overdue_s  # nobody binds a pod that is being deleted
 
 
 def live_ranks(now: Situation, now_s: float, config: LifecycleConfig) -> int:

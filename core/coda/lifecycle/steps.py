@@ -337,7 +337,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     limit_s = kept_s(now, config)
     over = limit_s is not None and now_s >= progress.completion_s + limit_s
     edited_s = progress.completion_s + config.edit_s if refused else 0.0  # its user is about to write it, too
-    is_live_yet = any(is_live(pod, now, now_s, config) for pod in now.pods)
+    is_live_yet = bool(running) or any(is_live(pod, now, now_s, config) for pod in now.pods)
     record = lacks_its_record(now)
     free = now.held and now_s >= edited_s and not is_live_yet
     return Step(
@@ -354,7 +354,7 @@ def _finished(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
 
 def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
     unrecorded = lacks_its_record(now)
-    has_live = any(is_live(pod, now, now_s, config) for pod in now.pods) and not now.orphaning
+    has_live = any(pod.owned and is_live(pod, now, now_s, config) for pod in now.pods) and not now.orphaning
     over = unrecorded and not has_live and now.progress.phase not in FINISHED
     at_s = now.ended_s if over else 0.0  # if nobody saw its end, its pods say it
     if now.orphaning:
@@ -362,8 +362,8 @@ def _delete(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return Step(progress=now.progress, record=unrecorded, over=over, at_s=at_s, finalize=finalize)
     left = tuple(pod for pod in pods_left(now, now_s, config) if pod.owned)
     told = with_stuck(now.progress, left, now_s, config)
-    record = unrecorded and not left
-    finalize = not left and now.held and not record
+    record = unrecorded and not has_live
+    finalize = not left and now.held and not unrecorded
     return Step(progress=told, delete=deletable(left), record=record, over=over, at_s=at_s, finalize=finalize)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.lifecycle import TEMPLATE_REFUSED, PodState, Progress, RankPod, Situation, Terms
-from coda.lifecycle.state import is_live, lacks_its_record
+from coda.lifecycle.state import is_live, lacks_its_record, live_ranks
 from coda.lifecycle.steps import NEXT, next_step
 from coda.model import FINISHED, JobId, Phase, PlacementState
 from coda.model.job import StopCause, StopOrder
@@ -50,6 +50,7 @@ situations = st.builds(
         ttl_s=st.sampled_from([None, 0.0, 50.0]),
         suspend=st.booleans(),
         is_applied=st.booleans(),
+        waits_for_nodes=st.booleans(),
     ),
     generation=st.integers(1, 2),
     progress=st.builds(
@@ -91,6 +92,8 @@ situations = st.builds(
     pods=st.lists(pods, max_size=4, unique_by=lambda pod: (pod.attempt, pod.rank)).map(tuple),
     vanished=st.sampled_from([frozenset(), frozenset(), frozenset({1})]),
     unready_since_s=st.sampled_from([{}, {"n1": 900.0}, {"n2": 999.0}]),
+    given_up=st.sampled_from([frozenset(), frozenset(), frozenset({"n1"})]),
+    braked=st.booleans(),
     converged=st.sampled_from(["", "", "the loss has not improved"]),
     answered=st.sampled_from(["", "", "p0", "p1"]),
     saved_s=st.sampled_from([0.0, 995.0, 2000.0]),
@@ -176,8 +179,31 @@ def test_a_job_goes_only_once_its_record_is_stored(now: Situation) -> None:
         assert not step.clear
     assert not step.record or (lacks_its_record(now) and (now.deleting or now.progress.phase in FINISHED))
     if not now.deleting and now.progress.phase in FINISHED:
-        ends = any(is_live(pod, now, NOW_S, CONFIG) for pod in now.pods)
+        ends = bool(step.delete) or any(is_live(pod, now, NOW_S, CONFIG) for pod in now.pods)
         assert step.record == (lacks_its_record(now) and not ends)
     if not lacks_its_record(now):
         recorded = next_step(replace(now, recorded=True), NOW_S, CONFIG)
         assert step == recorded  # the history changes nothing else
+
+
+@given(situations)
+def test_the_record_of_a_finished_job_comes_in_time_whatever_becomes_of_its_nodes(now: Situation) -> None:
+    """It waits for pods that are being deleted: until their nodes are away, and for none longer than `overdue_s`.
+
+    The job looks again by itself then, and charges nothing any more."""
+    gone_by_s, away_since_s = 999.0, now.unready_since_s
+    pods = [replace(pod, terminating=True, shorten_to_s=0, gone_by_s=gone_by_s) for pod in now.pods]
+    phase = now.progress.phase if now.progress.phase in FINISHED else Phase.SUCCEEDED
+    now = replace(now, pods=tuple(pods), orphaning=False, progress=replace(now.progress, phase=phase))
+    last_s = [
+        away_since_s[pod.node] + CONFIG.node_loss_s if pod.node in away_since_s else gone_by_s + CONFIG.overdue_s
+        for pod in pods
+        if pod.node and not pod.ended
+    ]
+    due_s, at_s = max([NOW_S, *last_s]), NOW_S
+    while not (step := next_step(now, at_s, CONFIG)).record and lacks_its_record(now):
+        assert step.wake_s is not None
+        at_s = step.wake_s
+        assert at_s <= due_s
+    assert not lacks_its_record(now) or step.record
+    assert live_ranks(now, due_s, CONFIG) == 0
