@@ -61,7 +61,7 @@ class Outbox:
     def post(self, job: str, record: FinishedJob, since_s: float) -> float:
         """Have the record of `job` (namespace/name) stored; return when to look again, if nobody wakes it before.
 
-        `since_s`: when the job ended, or was deleted, by its own status."""
+        `since_s`: when the job ended, or was deleted, and its last pods gave back their GPUs, by its own status."""
         key, now_s = (record.uid, record.attempt), self._clock()
         assert self._writer is not None
         asked = self._asked.setdefault(key, _Asked(now_s, self._writer.now_s))

@@ -313,9 +313,11 @@ class Reconciler:
         """Have the record of the job's end stored; return when to look again."""
         job = self._newest(job)  # its account was written in this step
         live = None if job.progress.phase in FINISHED else self._cluster.times.of(job.uid)
-        record = finished_job(job, live or job.progress.spent, self._clock())
+        spent = live or job.progress.spent
+        record = finished_job(job, spent, self._clock())
         since_s = job.progress.completion_s if job.progress.phase in FINISHED else job.deleted_s
-        return self._outbox.post(job.key, record, since_s)
+        free_s = spent.gpus.since_s if spent is not None and spent.gpus is not None else 0.0  # its last GPUs
+        return self._outbox.post(job.key, record, max(since_s, free_s))
 
     def _newest(self, job: JobRecord) -> JobRecord:
         known = self._cluster.job(job.key)

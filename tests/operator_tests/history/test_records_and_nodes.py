@@ -88,3 +88,26 @@ async def test_a_finished_job_waits_an_hour_for_a_pod_that_does_not_end_on_a_rea
         kept = only(store)
         assert not api.exists(job)
     assert kept.held_gpu_s == pytest.approx(16 * RUN_S + 8 * (HOUR_S + 30), abs=64)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_record_that_waited_for_pods_for_days_waits_a_whole_day_for_its_store(is_deleted: bool) -> None:
+    """The pod of rank 1 has 30 hours to end, and takes them. The store is away as it ends."""
+    api, store = FakeCluster(), StoreInMemory()
+    ends = {**ENDS, "exit_code": NEVER_ENDS} if is_deleted else ENDS
+    async with rest_of_cluster(api, stop_s=30 * HOUR_S, **ends), operator(api, store=store) as process:
+        job = api.submit(replicas=2, successPolicy="RankZero")
+        grace_s = 30 * 3600
+        api.change(job, lambda item: item["spec"]["template"]["spec"].update(terminationGracePeriodSeconds=grace_s))
+        await reaches(api, job, "Running")
+        await asyncio.sleep(RUN_S + 60)
+        if is_deleted:
+            api.end(job)
+        await asyncio.sleep(29 * HOUR_S)
+        assert not store.records
+        store.is_away = True
+        await asyncio.sleep(10 * HOUR_S)
+        assert process.count("coda_operator_history_dropped_total", reason="StoreAway") == 0
+        store.is_away = False
+        await asyncio.sleep(HOUR_S)
+    assert only(store).held_gpu_s > 8 * 30 * HOUR_S
