@@ -115,6 +115,22 @@ def test_a_new_database_may_be_shared_with_an_application_that_uses_alembic(data
     store.close()
 
 
+@pytest.mark.parametrize("column", ["", "held_gpu_s", "lost_gpu_s"])
+def test_tables_of_this_version_that_were_copied_without_it_are_taken_over(database: URL, column: str) -> None:
+    """Also where a column of the newest version is missing."""
+    store = Store(database)
+    store.migrate()
+    assert store.write([record(1)]) == 1
+    change(database, "DROP TABLE coda_alembic_version")
+    if column:
+        change(database, f"ALTER TABLE finished_jobs DROP COLUMN {column}")
+    store.migrate()
+    assert store.write([record(2)]) == 1
+    assert len(list(store.jobs(*ALWAYS))) == 2
+    assert versions(database, "coda_alembic_version") == [REVISION]
+    store.close()
+
+
 @pytest.mark.parametrize("revision", ["0001", "0004", "0006"])
 def test_the_version_of_an_older_operator_is_taken_over_and_it_may_come_back(database: URL, revision: str) -> None:
     """It knows `alembic_version` alone, and finds there the newest version that it may know."""

@@ -10,6 +10,10 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the columns. They are null, for seconds times GPUs, of jobs that were recorded before."""
-    op.add_column("finished_jobs", sa.Column("held_gpu_s", sa.Float(53)))
-    op.add_column("finished_jobs", sa.Column("lost_gpu_s", sa.Float(53)))
+    """Add the columns. They are null, for seconds times GPUs, of jobs that were recorded before.
+
+    Tables of this version that were copied without it have them."""
+    there = {column["name"] for column in sa.inspect(op.get_bind()).get_columns("finished_jobs")}
+    for name in ("held_gpu_s", "lost_gpu_s"):
+        if name not in there:
+            op.add_column("finished_jobs", sa.Column(name, sa.Float(53)))
