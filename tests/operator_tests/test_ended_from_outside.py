@@ -4,6 +4,8 @@ not at fault, and no healthy node is avoided."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -23,6 +25,7 @@ LOGS = {
     b"The connection to the C10d store has failed.\n",
 }
 OWN = b"2026-01-01T00:00:02.0Z ModuleNotFoundError: No module named 'apex'\n"
+BROKEN = b"2026-01-01T00:00:02.0Z RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 KUBELET = {"Terminated": (143, "node shutdown"), "Evicted": (137, "The node was low on resource: memory. ")}
 
 
@@ -145,6 +148,32 @@ async def test_a_failure_with_a_cause_of_its_own_counts_beside_a_drain(drained_f
         async with operator(api):
             status = await reaches(api, job, "Failed")
     assert (status["failures"], status["failure"]["reason"], status["failure"]["rank"]) == (1, "Import error", 0)
+
+
+def become_unready(api: FakeCluster) -> None:
+    """The node of rank 1."""
+    set_ready(api, "n1", "False")
+
+
+@pytest.mark.parametrize(
+    ("end", "avoided"),
+    [(drain, ["n0"]), (partial(end_by_kubelet, reason="Evicted"), ["n0", "n1"]), (become_unready, ["n0", "n1"])],
+    ids=["drained", "evicted", "node not Ready"],
+)
+async def test_a_broken_gpu_is_told_of_although_another_rank_is_ended_from_outside(
+    end: Callable[[FakeCluster], None], avoided: list[str]
+) -> None:
+    api = cluster(BROKEN)
+    async with rest_of_cluster(api, exit_code=never, stop_s=20.0), operator(api):
+        job = await runs(api, retries=0)
+        await asyncio.sleep(3600)
+        fails(api, 0)
+        await asyncio.sleep(0.5)
+        end(api)
+        assert await blamed(api, job) == (0, 1, avoided)
+        failure = api.status(job)["failure"]
+    assert (failure["reason"], failure["node"], failure["rank"]) == ("GPU ECC error", "n0", 0)
+    assert failure["decision"] == "it is tried again without n0, and not counted as a failure"
 
 
 async def test_an_operator_that_begins_within_the_wait_waits_too() -> None:

@@ -117,6 +117,18 @@ def is_own_cause(found: Diagnosis) -> bool:
     return found.explicit and not of_peers
 
 
+def broken_node(now: Situation, now_s: float, config: LifecycleConfig) -> str | None:
+    """Return the node that the log of a rank on it shows to be broken, as a faulty GPU does; None: no log does.
+
+    What ranks say that lost a peer blames no node; nor does a rank that was ended from outside. O(pods)."""
+    found = now.diagnosis
+    if found is None or found.retry is not Retry.OTHER_NODE or not found.explicit or found.reason in _OF_PEERS:
+        return None
+    pod = next((pod for pod in of_attempt(now) if pod.rank == found.rank), None)
+    failure = None if pod is None else _pod_failure(pod, now, now_s, config)
+    return None if pod is None or (failure is not None and failure.reason != RANK_FAILED) else pod.node
+
+
 def awaits_news_s(now: Situation, now_s: float, config: LifecycleConfig) -> float:
     """Return until when an own failure is not judged, because a peer may have been ended from outside; 0: judge it.
 

@@ -13,7 +13,7 @@ from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
 from coda.diagnosis.classifier import EVIDENCE_CHARS
 from coda.diagnosis.reasons import FACTS
-from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure
+from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure, broken_node
 from coda.lifecycle.state import (
     FailureRecord,
     LifecycleConfig,
@@ -68,6 +68,8 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     now = replace(now, progress=with_stall(now.progress, now, now_s, adds=suspected))
     if found is not None:
         now, failure = _judged(now, failure, found, now_s, config)
+    elif not failure.own:
+        now, failure = _with_broken_node(now, failure, now_s, config)
     if failure.overused_by is not None:
         now, failure = _evicted_for(failure.overused_by, now, failure, now_s)
     if now.progress.is_tried and (ended := _trial_failed(before, now, failure, now_s, config)) is not None:
@@ -82,11 +84,9 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
     if failure.own and (failure.is_last or failures > now.terms.retries):
         is_said = failure.is_last or ALL_FAILED.format(failures) in failure.message
         said = "" if is_said else f"; {ALL_FAILED.format(failures)}"
-        message = f"{failure.message}{said}"
-        return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, message))
+        return finish(replace(now, progress=counted), now_s, Phase.FAILED, (failure.reason, f"{failure.message}{said}"))
     wait_s, why = _wait(counted, failure, config, ran_s=ran_s(now, now_s), suspected=suspected)
     not_before_s = now_s + wait_s
-    avoid = dict(counted.avoid) | dict.fromkeys(failure.nodes, not_before_s + config.avoid_node_s)
     message = f"attempt {now.progress.attempt}: {failure.message}"
     if why and wait_s > TOLD_S:
         message = f"{message[:MESSAGE_ROOM]}; {why}; the next is tried {wait_s:.0f} s later"
@@ -94,7 +94,7 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         counted,
         phase=Phase.RESTARTING,
         not_before_s=not_before_s,
-        avoid=avoid,
+        avoid=dict(counted.avoid) | dict.fromkeys(failure.nodes, not_before_s + config.avoid_node_s),
         reason=failure.reason,
         message=message,
     )
@@ -242,12 +242,13 @@ def _judged(
     """Return the failure as its logs show it, and the situation with the record of it.
 
     Source for the classes: Philly, section 2.4 of the papers' reference."""
-    repeats, stall = _repeats(now, found, now_s, config), now.progress.stall
+    stall = now.progress.stall
     node = next((pod.node for pod in now.pods if pod.rank == found.rank and _is_of_now(pod.attempt, now)), None)
+    record = _record_of(now, found, node, now_s, config)
     spent = _is_outside(found) and stall is not None and stall.is_spent
     outside = _is_outside(found) and not spent
     is_sure = found.retry is Retry.NO and found.explicit  # a consequence alone may have another cause
-    is_last = is_sure or (found.retry in _ENDS_TWICE and repeats > 1)
+    is_last = is_sure or (found.retry in _ENDS_TWICE and record.repeats > 1)
     grown = grown_memory(now.killed) if now.killed and not outside else None
     is_last = is_last and grown is None
     cut_short = not is_last and not outside and grown is None and is_stopped_by(now.alike, found)
@@ -260,7 +261,41 @@ def _judged(
         decision = f"it is not tried again: {ALL_FAILED.format(failures)}"
     if now.killed and (growth := growth_text(now.killed, grown)):
         decision = growth if grown else f"{decision}; {growth}"
-    record = FailureRecord(
+    record = replace(record, decision=decision, cut_short=cut_short)
+    message = failure.message
+    if found.reason is not Reason.NO_SIGNATURE:
+        message = f"{message}: {_cause_text(found)}; {decision}{_alike_text(record)}"
+    if now.unread:
+        message = f"{message}; {now.unread}"
+    nodes = (node,) if node and found.retry is Retry.OTHER_NODE else failure.nodes
+    judged = replace(failure, own=not outside, is_last=is_last and not outside, nodes=nodes, message=message)
+    progress = replace(now.progress, failure=record, memory=grown or now.progress.memory)
+    return replace(now, progress=progress), judged
+
+
+def _with_broken_node(
+    now: Situation, failure: Failure, now_s: float, config: LifecycleConfig
+) -> tuple[Situation, Failure]:
+    """Return the failure that decides and avoids, too, a node that a log shows to be broken, with the record of that.
+
+    Unchanged if no log does. A rank that used up its node keeps its own record: it shows whether it does so again."""
+    found, node = now.diagnosis, broken_node(now, now_s, config)
+    if found is None or node is None:
+        return now, failure
+    message = f"{failure.message}; {node} is avoided, too, for what rank {found.rank} says: {_cause_text(found)}"
+    failure = replace(failure, nodes=tuple(dict.fromkeys((*failure.nodes, node))), message=message)
+    if failure.overused_by is not None:
+        return now, failure
+    decision = _decision(found, node, outside=True, is_last=False)
+    record = replace(_record_of(now, found, node, now_s, config), decision=decision)
+    return replace(now, progress=replace(now.progress, failure=record)), failure
+
+
+def _record_of(
+    now: Situation, found: Diagnosis, node: str | None, now_s: float, config: LifecycleConfig
+) -> FailureRecord:
+    """Return the record of what was found, before it is decided what follows."""
+    return FailureRecord(
         attempt=now.progress.attempt,
         reason=found.reason.value,
         sub_reason=found.sub_reason,
@@ -271,27 +306,19 @@ def _judged(
         evidence=found.evidence,
         advice=found.advice,
         retry=found.retry.value,
-        decision=decision,
-        repeats=repeats,
+        repeats=_repeats(now, found, now_s, config),
         unread=now.unread,
         time_s=now_s,
         signature=now.signature,
         alike=len(now.alike.names),
         alike_names=now.alike.names[:NAMED_JOBS],
-        cut_short=cut_short,
         xid=found.xid,
     )
-    message = failure.message
-    if found.reason is not Reason.NO_SIGNATURE:
-        what = f"{found.reason.value} ({found.sub_reason})" if found.sub_reason else found.reason.value
-        evidence = f": {found.evidence[:EVIDENCE_ROOM]}" if found.evidence else ""
-        message = f"{message}: {what}{evidence}; {decision}{_alike_text(record)}"
-    if now.unread:
-        message = f"{message}; {now.unread}"
-    nodes = (node,) if node and found.retry is Retry.OTHER_NODE else failure.nodes
-    judged = replace(failure, own=not outside, is_last=is_last and not outside, nodes=nodes, message=message)
-    progress = replace(now.progress, failure=record, memory=grown or now.progress.memory)
-    return replace(now, progress=progress), judged
+
+
+def _cause_text(found: Diagnosis) -> str:
+    what = f"{found.reason.value} ({found.sub_reason})" if found.sub_reason else found.reason.value
+    return f"{what}: {found.evidence[:EVIDENCE_ROOM]}" if found.evidence else what
 
 
 def _alike_text(record: FailureRecord) -> str:

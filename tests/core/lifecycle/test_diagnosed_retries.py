@@ -296,3 +296,21 @@ def test_a_disruption_is_not_diagnosed() -> None:
 )
 def test_logs_are_read_only_where_they_decide(now: Situation, needed: bool) -> None:
     assert logs_needed(now, 100.0, CONFIG) is needed
+
+
+@pytest.mark.parametrize(
+    ("found", "disrupted"),
+    [
+        (diagnosis(Reason.MPI_RUNTIME, Retry.OTHER_NODE), False),
+        (replace(diagnosis(Reason.CUDA, Retry.OTHER_NODE), explicit=False), False),
+        (diagnosis(Reason.ECC, Retry.OTHER_NODE), True),
+        (diagnosis(Reason.TRACEBACK, Retry.ONCE), False),
+    ],
+    ids=["a lost peer", "a consequence", "it was ended from outside", "no node is blamed"],
+)
+def test_beside_a_disruption_a_log_blames_only_what_is_surely_broken(found: Diagnosis, disrupted: bool) -> None:
+    now = situation(found)
+    pods = tuple(replace(pod, disrupted=disrupted) for pod in now.pods)
+    drained = Failure(own=False, reason="PodDeleted", message="rank 0 was deleted")
+    progress = roll_back(replace(now, pods=pods), drained, 100.0, CONFIG).progress
+    assert (progress.failure, dict(progress.avoid), progress.disruptions) == (None, {}, 1)

@@ -136,3 +136,16 @@ def test_memory_and_disk_in_turn_are_one_row() -> None:
         assert now.failures == number
         now = now if now.phase is Phase.FAILED else next_attempt(now)
     assert now.phase is Phase.FAILED
+
+
+def test_a_broken_gpu_beside_it_is_avoided_too_and_the_row_goes_on() -> None:
+    ecc = Diagnosis(reason=Reason.ECC, retry=Retry.OTHER_NODE, explicit=True, rank=0, evidence="uncorrectable ECC")
+    first = after(progress(Phase.RUNNING), running(0), evicted(1))
+    lost = pod(0, attempt=2, state=PodState.FAILED, ended=True, exit_code=1, node="broken")
+    again = evicted(1, attempt=2, name="j-2-1")
+    now = situation(Phase.RUNNING, lost, again, progress=next_attempt(first), diagnosis=ecc)
+    second = next_step(now, NOW_S, CONFIG).progress
+    assert (second.failures, sorted(second.avoid)) == (1, ["broken", "n1"])
+    assert second.failure is not None
+    assert (second.failure.sub_reason, second.failure.repeats) == ("disk full", 2)
+    assert "broken is avoided, too, for what rank 0 says: GPU ECC error: uncorrectable ECC" in second.message
