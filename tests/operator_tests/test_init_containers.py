@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -33,13 +33,18 @@ def download_ends(pod: Json, **ended: Any) -> None:
 
 
 async def fails(api: FakeCluster, **ended: Any) -> Json:
-    template = {"spec": {"containers": [{"name": "main", "image": "t"}], "initContainers": [{"name": "download"}]}}
+    return await fails_by(api, [{"name": "download"}], lambda pod: download_ends(pod, **ended))
+
+
+async def fails_by(api: FakeCluster, init_containers: list[Json], end: Callable[[Json], None]) -> Json:
+    """The status of a job whose rank 0 ends so."""
+    template = {"spec": {"containers": [{"name": "main", "image": "t"}], "initContainers": init_containers}}
     async with rest_of_cluster(api, moves_pods=False), operator(api):
         job = api.submit(retries=0, template=template)
         await api.until(lambda: len(api.pods()) == 2)
         for name in api.pods():
             api.change(f"{PODS}/{name}", lambda pod: pod["spec"].update(nodeName=pin_of(pod)))
-        api.change(f"{PODS}/job-1-0", lambda pod: download_ends(pod, **ended))
+        api.change(f"{PODS}/job-1-0", end)
         return await reaches(api, job, "Failed")
 
 
@@ -64,3 +69,18 @@ async def test_what_its_kubelet_says_of_it_is_told(ended: dict[str, Any], said: 
     assert f"rank 0 on n0 failed: its container download ended with {said}" in status["message"]
     if ended.get("reason") == "OOMKilled":
         assert status["failure"]["reason"] == "CPU out of memory"
+
+
+@pytest.mark.parametrize("code", [137, 143, 1, 0])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_sidecar_that_its_kubelet_then_ends_is_not_blamed(code: int, is_first: bool) -> None:
+    def end(pod: Json) -> None:
+        download_ends(pod)
+        shipper = {"name": "logship", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+        pod["status"]["initContainerStatuses"].insert(0 if is_first else 1, shipper)
+
+    init_containers: list[Json] = [{"name": "download"}]
+    init_containers.insert(0 if is_first else 1, {"name": "logship", "restartPolicy": "Always"})
+    status = await fails_by(Kubelets(), init_containers, end)
+    assert status["failure"]["reason"] == "Import error"
+    assert "its container download ended with exit code 1" in status["message"]

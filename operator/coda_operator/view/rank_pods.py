@@ -94,7 +94,7 @@ def rank_pod_from_json(
         over_s=over_s,
         begun_s=begun_s,
         exit_code=_terminated(main).get("exitCode"),
-        failed_container=_failed_before_main(main, status),
+        failed_container=_failed_before_main(main, spec, status),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
         reason=reason,
@@ -161,7 +161,7 @@ def _outcome(pod: Item, main: Item, before: RankPod | None) -> tuple[PodState, b
         return PodState.STARTED if "running" in (main.get("state") or {}) else PodState.WAITING, False
     if _is_own_end(status):
         return PodState.FAILED, False
-    refused = not ended and _failed_container(status) is None
+    refused = not ended and _failed_container(pod["spec"], status) is None
     return PodState.FAILED, stopped or refused or bool(status.get("reason")) or _is_lost_container(ended)
 
 
@@ -235,16 +235,20 @@ def _unseen_run(pod: Item, main: Item, known: RankPod | None, seen_until_s: floa
     return bound_s + min(max(0.0, waited_s), lived_s), over_s
 
 
-def _failed_container(status: Item) -> Item | None:
-    """Return a failed container other than the main one, which never starts after a failed init container."""
-    return next((entry for entry in _others(status) if _terminated(entry).get("exitCode", 0) != 0), None)
+def _failed_container(spec: Item, status: Item) -> Item | None:
+    """Return a failed container other than the main one, which never starts after a failed init container.
+
+    A native sidecar only if no other failed: its kubelet ends it when one does, and it may answer with any code."""
+    sidecars = _sidecars(spec)
+    failed = [entry for entry in _others(status) if _terminated(entry).get("exitCode", 0) != 0]
+    return min(failed, key=lambda entry: entry["name"] in sidecars, default=None)
 
 
-def _failed_before_main(main: Item, status: Item) -> str:
+def _failed_before_main(main: Item, spec: Item, status: Item) -> str:
     """Return the name of the container that failed before the main one started; "" if none did, or not of itself."""
     if status.get("phase") != "Failed" or status.get("reason") or _terminated(main):
         return ""
-    failed = _failed_container(status)
+    failed = _failed_container(spec, status)
     return "" if failed is None else sys.intern(failed["name"])
 
 
@@ -265,12 +269,17 @@ def _is_created_now(pod: Item, main: Item, state: PodState) -> bool:
 
 def _preparing(pod: Item) -> str:
     """Return the name of the running container that must end, or be started, before the next may; "" if none must."""
-    init_containers = pod["spec"].get("initContainers") or ()
-    sidecars = {container["name"] for container in init_containers if container.get("restartPolicy") == "Always"}
+    sidecars = _sidecars(pod["spec"])
     entries = (pod.get("status") or {}).get("initContainerStatuses") or ()
     running = (entry for entry in entries if "running" in (entry.get("state") or {}))
     waits = (entry["name"] for entry in running if entry["name"] not in sidecars or not entry.get("started"))
     return sys.intern(next(waits, ""))
+
+
+def _sidecars(spec: Item) -> set[str]:
+    """Return the names of the native sidecars: init containers that run beside the main one."""
+    init_containers = spec.get("initContainers") or ()
+    return {container["name"] for container in init_containers if container.get("restartPolicy") == "Always"}
 
 
 def _first_s(is_true: bool, now_s: float, known_s: float | None) -> float | None:
@@ -320,7 +329,7 @@ def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:
     if ended := _terminated(main):
         return ended.get("reason") or "", ended.get("message") or ""
     if status.get("phase") == "Failed":
-        return _failure(status)
+        return _failure(spec, status)
     for entry in (main, *_others(status)):
         waiting = (entry.get("state") or {}).get("waiting") or {}
         if (waiting.get("reason") or "") not in _ORDINARY_WAITS:
@@ -337,9 +346,9 @@ def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:
     return "", ""
 
 
-def _failure(status: Item) -> tuple[str, str]:
+def _failure(spec: Item, status: Item) -> tuple[str, str]:
     """Return reason and message of a pod that failed before its main container started."""
-    failed = _failed_container(status)
+    failed = _failed_container(spec, status)
     if failed is None or status.get("reason"):
         return status.get("reason") or "", status.get("message") or ""
     ended = _terminated(failed)
