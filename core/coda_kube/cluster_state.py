@@ -86,7 +86,7 @@ class ClusterState:
         self._jobs: VersionedMap[JobId, Job] = VersionedMap()
         self._starting_by_id: dict[JobId, Job] = {}  # of `_jobs`, those that may await a decision
         self.cpu_jobs = CpuJobs(now_s)
-        self.tenants = VirtualClusters()
+        self.tenants = VirtualClusters(now_s, lambda name: self._note(Part.TENANTS, name))
         self.arrays = ArraySums()
         self._outdated: set[JobId] = set()  # jobs whose pods changed after their ranks were read
         self.gpus = NodeGpus(self.pod_by_uid, self._outdated.add)
@@ -169,8 +169,7 @@ class ClusterState:
 
     def on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
         """A VirtualCluster came, changed or went. Its namespaces' jobs count for it as `read_tenants` comes to them."""
-        name = key_of(new or old or {})
-        before = self.tenants.get(name)
+        before = self.tenants.get(name := key_of(new or old or {}))
         self.tenants.note(old, new)
         if self.tenants.get(name) != before:  # else it is its status, which we write ourselves
             self._note(Part.TENANTS, name)
@@ -283,6 +282,7 @@ class ClusterState:
         """The world now. `in_flight`: more capacity that must not be given away, as what short nodes lack."""
         self.read_outdated_ranks()
         self.read_tenants()
+        self.tenants.note_losses()
         return World(
             nodes=tuple(self._node_by_name.values()),
             used=dict(self.use.by_name),

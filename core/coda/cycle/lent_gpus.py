@@ -142,7 +142,7 @@ class LentGpus:
             until_by_job = {runner.id: until_s for until_s, runner, _ in later}
             until_s = max([until_by_job.get(stop.job, self._now_s) for stop in stops])
             which, it, its = ("which has", "it", "its") if len(stops) == 1 else ("some of which have", "they", "their")
-            since = f"since {it} began or {its} quota was edited"
+            since = f"since {it} began or {its} VirtualCluster came to own less"
             who = f"to {counted(len(stops), 'job')}, {which}"
             self._wait(job.id, until_s, f"{who} not run for the minimum time yet {since}")
         return ()

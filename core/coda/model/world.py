@@ -63,7 +63,7 @@ class VirtualCluster:
     weight: float = 1.0  # of what it borrows, above 0
     may_borrow: bool = True  # it may hold more than its quota
     parent: str = ""  # the tenant that it is a part of; empty: of none
-    edited_s: float = -inf  # when somebody last changed what it owns, or who counts for it
+    lost_s: float = -inf  # when it came to own less, for what counts for it; as far as that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,10 +96,10 @@ class LentGangs(NamedTuple):
 def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShareConfig, now_s: float) -> LentGangs:
     """Return the gangs that might stop for somebody: of tenants that hold more than their own.
 
-    First those that resume, since less work is lost, then the newest (ties: by id). An edit of a tenant's path counts
-    as a start: else a typo, or a file that is applied before another, would stop gangs that ran within their own.
-    O(jobs that hold nodes x levels)."""
-    edited_s_by_tenant: dict[str, float | None] = {}  # None: it holds no more than its own
+    First those that resume, since less work is lost, then the newest (ties: by id). When a tenant came to own less
+    counts as a start: else a typo, or a file that is applied before another, would stop gangs that ran within their
+    own. O(jobs that hold nodes x levels)."""
+    lost_s_by_tenant: dict[str, float | None] = {}  # None: it holds no more than its own
     ready: list[tuple[bool, float, str, Job, tuple[str, ...]]] = []
     later: list[tuple[float, str, Job, tuple[str, ...]]] = []
     for job, nodes in holders:
@@ -109,12 +109,12 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
         if config.only_resumable and not job.resumable:
             continue
         name = job.virtual_cluster
-        if name not in edited_s_by_tenant:
-            edited_s_by_tenant[name] = _edited_s(ledger, name)
-        edited_s = edited_s_by_tenant[name]
-        if edited_s is None:
+        if name not in lost_s_by_tenant:
+            lost_s_by_tenant[name] = _lost_s(ledger, name)
+        lost_s = lost_s_by_tenant[name]
+        if lost_s is None:
             continue
-        spared_until_s = max(placement.committed_s, edited_s) + config.min_runtime_s
+        spared_until_s = max(placement.committed_s, lost_s) + config.min_runtime_s
         if spared_until_s > now_s:
             later.append((spared_until_s, job.id, job, nodes))
         else:
@@ -127,9 +127,9 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
     )
 
 
-def _edited_s(ledger: TenantLedger, tenant: str) -> float | None:
-    """When somebody last edited a tenant or one above it; None if it holds no more than its own."""
+def _lost_s(ledger: TenantLedger, tenant: str) -> float | None:
+    """When a tenant, or one above it, last came to own less; None if it holds no more than its own."""
     path, tree = ledger.tree.path(tenant), ledger.tree
     if ledger.gpus_kept(path[-1]) <= tree.seat(path[-1]).own_gpus:
         return None
-    return max([tree.seat(seat).tenant.edited_s for seat in path])
+    return max([tree.seat(seat).tenant.lost_s for seat in path])

@@ -112,6 +112,15 @@ class TenantTree:
             found += self._children.get(name, ())
         return frozenset(found)
 
+    def owns_less(self, tenant: str, before: TenantTree) -> bool:
+        """True if jobs of a tenant own fewer GPUs than in an earlier tree, on some level that they counted for then.
+
+        What a level owned that they do not count for any more is lost. O(levels)."""
+        then, now = before.path(tenant), self.path(tenant)
+        if self.seat(now[-1]).own_gpus < before.seat(then[-1]).own_gpus:
+            return True
+        return any((self.seat(one).own_gpus if one in now else 0) < before.seat(one).own_gpus for one in then[:-1])
+
     def detached(self, tenant: str) -> tuple[Detached, str] | None:
         """Return why a tenant stands at the top although it names a parent, and the sentence; None if it does not."""
         return self._detached.get(tenant)

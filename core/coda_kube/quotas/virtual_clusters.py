@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +36,9 @@ _NOTHING: Final = TenantAmounts()
 CLUSTER_HAS_LESS: Final = "ClusterHasLess"
 """Why tenants at the top are oversubscribed: they own more together than all nodes have."""
 
+_AHEAD_S: Final = 60.0
+"""A time of an edit is believed if it is no later than so long after now. Our choice: clocks differ by seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
@@ -44,6 +48,7 @@ class _Entry:
     namespaces: tuple[str, ...]
     age: tuple[str, str]  # creation time and name: the older one has the namespaces that two name
     generation: int
+    edited_s: float  # when somebody last edited it, by the API server's clock; minus infinity if nobody says
 
 
 class VirtualClusters:
@@ -51,12 +56,20 @@ class VirtualClusters:
 
     A namespace that changes hands may have thousands of jobs, so `pop_outdated` names them bit by bit."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, now_s: Callable[[], float] = time.time, on_loss: Callable[[str], None] = lambda _name: None
+    ) -> None:
+        """`on_loss`: called when `note_losses` changed what is known of a tenant."""
+        self._now_s, self._on_loss = now_s, on_loss
         self._entry_by_name: dict[str, _Entry] = {}
         self._tenant_by_namespace: dict[str, str] = {}
         self._rivals: dict[str, dict[str, str]] = {}  # by tenant: its namespaces that another one names too, and which
         self._amounts_by_tenant: dict[str, TenantAmounts] = {}  # of its own jobs, without those below it
+        self._tenant_by_name: dict[str, VirtualCluster] | None = None  # None: some changed
         self._tree: TenantTree | None = None  # None: it has changed
+        self._seen: TenantTree | None = None  # as of the last `note_losses`
+        self._given: set[str] = set()  # tenants to which namespaces came since then
+        self._lost_s: dict[str, float] = {}  # when tenants came to own less
         self._changed: set[str] = set()  # namespaces that changed hands, and whose jobs were not looked for yet
         self._outdated: list[JobId] = []  # jobs of such namespaces
 
@@ -64,8 +77,13 @@ class VirtualClusters:
         return len(self._entry_by_name)
 
     def by_name(self) -> dict[str, VirtualCluster]:
-        """Every virtual cluster, by name. O(virtual clusters log them)."""
-        return {name: self._entry_by_name[name].tenant for name in sorted(self._entry_by_name)}
+        """Every virtual cluster, by name. O(virtual clusters log them) after a change."""
+        if self._tenant_by_name is None:
+            entries = self._entry_by_name
+            self._tenant_by_name = {
+                name: replace(entries[name].tenant, lost_s=self._lost_s.get(name, -inf)) for name in sorted(entries)
+            }
+        return self._tenant_by_name
 
     def get(self, name: str) -> VirtualCluster | None:
         """The virtual cluster of that name; None if there is none."""
@@ -87,7 +105,7 @@ class VirtualClusters:
         entry = _entry_from_json(new) if new is not None else None
         known = self._entry_by_name.pop(name, None)
         if entry is None or known is None or entry.tenant != known.tenant:
-            self._tree = None  # else it is its status, which we write ourselves
+            self._tree = self._tenant_by_name = None  # else it is its status, which we write ourselves
         if entry is not None:
             self._entry_by_name[name] = entry
             if known is not None and (entry.namespaces, entry.age) == (known.namespaces, known.age):
@@ -103,7 +121,32 @@ class VirtualClusters:
         now = self._tenant_by_namespace
         changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
         self._changed |= changed
+        self._given |= {now[name] for name in changed if name in now}
         return changed
+
+    def note_losses(self) -> None:
+        """Note who came to own less since the last call, or shares it now with namespaces that came.
+
+        The first call knows only when somebody last edited a spec, or its labels: it takes the times that are told.
+        O(1) if nothing changed, else O(virtual clusters x levels)."""
+        before, now, given = self._seen, self.tree, self._given
+        if before is now and not given:
+            return
+        self._seen, self._given, now_s = now, set(), self._now_s()
+        if before is None:
+            found = {name: at_s for name in self._entry_by_name if (at_s := self._edited_s(name, now_s)) > -inf}
+        else:
+            lost = {name for name in self._entry_by_name if now.owns_less(name, before)}
+            found = dict.fromkeys(lost | (given & self._entry_by_name.keys()), now_s)
+        known = {name: at_s for name, at_s in self._lost_s.items() if name in self._entry_by_name}
+        self._lost_s, self._tenant_by_name = known | found, None
+        for name in found:
+            self._on_loss(name)
+
+    def _edited_s(self, tenant: str, now_s: float) -> float:
+        entries = [self._entry_by_name.get(seat) for seat in self.tree.path(tenant)]
+        times_s = [entry.edited_s for entry in entries if entry is not None]
+        return max([at_s for at_s in times_s if at_s <= now_s + _AHEAD_S], default=-inf)
 
     def has_outdated(self) -> bool:
         """True while jobs may count for a tenant that their namespace had before."""
@@ -187,18 +230,18 @@ def _entry_from_json(item: Json) -> _Entry:
             weight=float(spec.get("weight") or 1),
             may_borrow=spec.get("mayBorrow") is not False,
             parent=spec.get("parent") or "",
-            edited_s=_edited_s(metadata),
         ),
         namespaces=tuple(spec.get("namespaces") or ()),
         age=(metadata.get("creationTimestamp") or "", metadata["name"]),
         generation=int(metadata.get("generation") or 0),
+        edited_s=_edited_s(metadata),
     )
 
 
 def _edited_s(metadata: Mapping[str, Any]) -> float:
-    """When somebody last changed the spec, by the API server's clock, so it outlasts us; minus infinity if nobody says.
+    """When a manager of fields of the spec last changed something, maybe a label.
 
-    Each manager of fields has a time, which stays as long as it changes nothing; the status has managers of its own."""
+    The API server sets no time if only fields go. The status has managers of its own."""
     times_s = [-inf]
     for by in metadata.get("managedFields") or ():
         if not by.get("subresource") and "f:spec" in (by.get("fieldsV1") or {}):

@@ -125,6 +125,7 @@ class ExtenderCluster:
         """Wait until the whole cluster was seen once, but for quotas of Coda that cannot be read."""
         for cache in self._caches:
             await cache.synced.wait()
+        self.state.tenants.note_losses()  # from now on they are seen as they happen
 
     def is_synced(self) -> bool:
         """True once the whole cluster was seen, but for quotas of Coda that cannot be read."""
@@ -349,6 +350,8 @@ class ExtenderCluster:
     def _on_virtual_cluster(self, old: Json | None, new: Json | None) -> None:
         self.state.on_virtual_cluster(old, new)
         self._note_change()
+        if self.virtual_clusters.synced.is_set():
+            asyncio.get_running_loop().call_soon(self.state.tenants.note_losses)
         if self.state.tenants.has_outdated() and self._tenants_read.is_set():
             self._tenants_read.clear()
             asyncio.get_running_loop().call_soon(self._read_tenants)

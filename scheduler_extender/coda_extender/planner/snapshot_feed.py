@@ -42,6 +42,7 @@ class SnapshotFeed:
         """Return what changed since the last call, all as of this call, in messages of bounded size."""
         state = self._state
         state.read_outdated_ranks()
+        state.tenants.note_losses()
         found: list[tuple[Part, Sequence[tuple[str, Any]], bool]] = [self._logged(part) for part in _LOGGED]
         found.append((Part.HELD_BACK, self._compared(Part.HELD_BACK, dict(self._held_back())), False))
         found.append((Part.LEAVING, self._compared(Part.LEAVING, state.leaving()), False))

@@ -23,11 +23,11 @@ def decided(*tenants: VirtualCluster, now_s: float = NOW_S) -> Decision:
 @pytest.mark.parametrize(
     "tenants",
     [
-        pytest.param([VirtualCluster(name="vision", gpus=4, edited_s=EDITED_S)], id="its quota is smaller"),
-        pytest.param([VirtualCluster(name="vision", gpus=0, edited_s=EDITED_S)], id="it is new, or was given the gang"),
+        pytest.param([VirtualCluster(name="vision", gpus=4, lost_s=EDITED_S)], id="its quota is smaller"),
+        pytest.param([VirtualCluster(name="vision", gpus=0, lost_s=EDITED_S)], id="it is new, or was given the gang"),
         pytest.param(
             [
-                VirtualCluster(name="org", gpus=4, edited_s=EDITED_S),
+                VirtualCluster(name="org", gpus=4, lost_s=EDITED_S),
                 VirtualCluster(name="vision", gpus=8, parent="org"),
             ],
             id="the quota of its parent is smaller",
@@ -39,13 +39,13 @@ def test_a_gang_runs_on_for_a_while_after_an_edit(tenants: list[VirtualCluster])
     assert (stopped(plan), plan.wake_s) == ([], EDITED_S + 600)
     (refusal,) = plan.refusals
     assert refusal.code is WaitCode.RECLAIM_DELAYED
-    assert "not run for the minimum time yet since it began or its quota was edited" in refusal.message
+    assert "not run for the minimum time yet since it began or its VirtualCluster came to own less" in refusal.message
     assert stopped(decided(*tenants, now_s=EDITED_S + 600)) == ["vision/old"]
 
 
-def test_an_edit_of_the_owner_or_of_others_spares_nobody() -> None:
-    tenants = (VirtualCluster(name="vision", gpus=4), VirtualCluster(name="lab", edited_s=EDITED_S))
+def test_a_loss_of_the_owner_or_of_others_spares_nobody() -> None:
+    tenants = (VirtualCluster(name="vision", gpus=4), VirtualCluster(name="lab", lost_s=EDITED_S))
     held = full(of("vision", "old"), of("speech", "s1"))
-    edited = (replace(OWNER, edited_s=EDITED_S), *tenants)
+    edited = (replace(OWNER, lost_s=EDITED_S), *tenants)
     plan = decide(world_of([*held, of("speech", "owner")], 2, edited), CODA, NOW_S)
     assert stopped(plan) == ["vision/old"]

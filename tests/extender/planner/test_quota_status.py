@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from coda.cycle import Part
 from coda.errors import Outage
 from coda.history.division import PastUse
 from coda.nodes import array_use
 from coda.policy import PolicyConfig
+from coda_extender.cluster.cluster import ExtenderCluster
 from coda_extender.planner.quota_status import QuotaStatus
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
@@ -82,9 +84,23 @@ async def test_a_planner_knows_when_a_quota_was_edited_also_after_it_wrote_the_s
     async with replica(api) as one:
         await api.until(lambda: bool(shown(api)))
         await _until(lambda: "status" in one.cluster.virtual_clusters.by_key["lab"])
-        tenant = one.cluster.state.tenants.get("lab")
-        assert tenant is not None
-        assert tenant.edited_s == seconds_from_time("2026-01-01T00:00:00Z")
+        lost_s = one.cluster.state.tenants.by_name()["lab"].lost_s
+        assert lost_s == seconds_from_time("2026-01-01T00:00:00Z")
+
+
+async def test_a_replica_that_does_not_lead_sees_who_comes_to_own_less_and_the_planner_is_told() -> None:
+    api = FakeApi()
+    for name, gpus in (("org", 16), ("red", 8), ("blue", 8)):
+        parent = {} if name == "org" else {"parent": "org"}
+        api.set(VIRTUAL_CLUSTERS, vc_json(name, name, quota={"gpus": gpus}, **parent))
+    cluster = ExtenderCluster(api, in_flight_limit_s=30.0)
+    caches = asyncio.create_task(cluster.run())
+    await cluster.wait_until_synced()
+    place = cluster.state.changes[Part.TENANTS].end
+    api.set(VIRTUAL_CLUSTERS, vc_json("green", parent="org", quota={"gpus": 8}))
+    await _until(lambda: cluster.state.tenants.by_name()["blue"].lost_s > 0)
+    assert set(cluster.state.changes[Part.TENANTS].since(place) or ()) == {"blue", "green", "red"}
+    caches.cancel()
 
 
 async def test_a_status_that_cannot_be_written_is_written_later() -> None:
