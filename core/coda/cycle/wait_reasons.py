@@ -143,7 +143,7 @@ class _ReasonFinder:
         self._promised = None if kept is None else kept.job.id
         self._promise_text = "" if kept is None else promise_text(kept.promise)
         self._troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
-        self._lacks: dict[tuple[RankClass, RankClass, int, bool], _Lack | None] = {}
+        self._lacks: dict[tuple[RankClass, RankClass, int, bool, int], _Lack | None] = {}
         self._same: dict[tuple[int, int], tuple[bool, WaitReason, WaitReason]] = {}
 
     def judge(self, gang_class: GangClass, judging: Judging) -> None:
@@ -178,7 +178,7 @@ class _ReasonFinder:
         Classes differ by owner and more, which counts for nothing here. So most find the answer of another."""
         tenants = self._index.tenants
         over_quota = tenants is not None and tenants.borrows(job)
-        key = (rank_class, anywhere, job.replicas, over_quota)
+        key = (rank_class, anywhere, job.replicas, over_quota, 0 if tenants is None else tenants.lent_cpu_m(job))
         if key not in self._lacks:
             self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict, over_quota=over_quota)
         return self._lacks[key]
@@ -192,8 +192,9 @@ class _ReasonFinder:
         if (self._may_hold_back or self._starts_later(job)) and _fits(job, rank_class):
             return None
         shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
-        if self._index.tenants is not None and shortfall.short_of in (GPUS, CPU) and not over_quota:
-            shortfall = shortfall._replace(owner_text=self._index.tenants.owner_text(shortfall.short_of, job))
+        if (tenants := self._index.tenants) is not None and shortfall.short_of in (GPUS, CPU) and not over_quota:
+            free = self._bottlenecks.free(anywhere, shortfall.short_of)
+            shortfall = shortfall._replace(owner_text=tenants.owner_text(shortfall.short_of, job, free))
         if verdict.shortfall == shortfall and verdict.reason is not None:
             return _Lack(shortfall, verdict.reason)
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))

@@ -89,6 +89,10 @@ class Bottlenecks:
 
     def is_enough(self, rank_class: RankClass, name: str, replicas: int) -> bool:
         """True if all usable nodes together have as much of a resource as the gang needs."""
+        return self.free(rank_class, name) >= rank_class.asked[name] * replicas
+
+    def free(self, rank_class: RankClass, name: str) -> int:
+        """Return how much of a resource is free on all usable nodes together."""
         total = self._free.get((rank_class, name))
         if total is None:
             groups = rank_class.groups
@@ -97,7 +101,7 @@ class Bottlenecks:
                 total = RankTotal(groups, lambda free: max(0, amount_free(free, name)))
                 self._free_by_name[groups, name] = total
             self._free[rank_class, name] = total
-        return total.now() >= rank_class.asked[name] * replicas
+        return total.now()
 
     def _limit(self, rank_class: RankClass, name: str, beside: str | None = None) -> Limit:
         """How much of a resource there is; with `beside`, only on nodes with enough of that resource for a rank."""

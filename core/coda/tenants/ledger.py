@@ -43,6 +43,7 @@ class TenantLedger:
         self._cpu_m_by_tenant: dict[str, int] = {}
         self._gpus_held: dict[str, int] = {}  # by seat
         self._cpu_m_held: dict[str, int] = {}
+        self._lent_cpu_m: dict[str, int] = {}  # to others than this tenant, as far as it was asked for since a change
         self._gpus_leaving: dict[str, int] = {}  # by seat: of what is held, what stopped jobs hold until they are gone
         self.gpus = 0  # of all nodes
         self._cpu_m = 0
@@ -53,7 +54,7 @@ class TenantLedger:
     def set_quotas(self, virtual_clusters: Iterable[VirtualCluster]) -> None:
         """These are all the virtual clusters now. O(tenants x levels)."""
         self.tree = TenantTree(virtual_clusters)
-        self._gpus_held, self._cpu_m_held = {}, {}
+        self._gpus_held, self._cpu_m_held, self._lent_cpu_m = {}, {}, {}
         for held, by_tenant in (
             (self._gpus_held, self._gpus_by_tenant),
             (self._cpu_m_held, self._cpu_m_by_tenant),
@@ -154,12 +155,27 @@ class TenantLedger:
                 found[name] = self.gpus_kept(name) + asked - limit
         return found
 
-    def owner_text(self, kind: str, job: Job) -> str:
+    def lent_cpu_m(self, job: Job) -> int:
+        """Return the millicores that a CPU job's tenant may wait for: others hold them beyond their own, on the levels
+        below the one that they have in common. O(tenants x levels) for the first job of a tenant after a change."""
+        tenant = job.virtual_cluster
+        if job.request.gpus:
+            return 0
+        if tenant not in self._lent_cpu_m:
+            mine, seats = self.tree.path(tenant), set[str]()
+            for other in self._cpu_m_by_tenant:
+                pairs = zip(mine, self.tree.path(other), strict=False)
+                seats.update([its for own, its in pairs if own != its][:1])
+            over = [self._cpu_m_held.get(seat, 0) - self.tree.seat(seat).own_cpu_m for seat in seats]
+            self._lent_cpu_m[tenant] = sum([amount for amount in over if amount > 0])
+        return self._lent_cpu_m[tenant]
+
+    def owner_text(self, kind: str, job: Job, free: int) -> str:
         """Say why a job that keeps its tenant within its own waits for more GPUs or cores (CPU) to be free, as far as
-        tenants are why; empty if they are not. O(tenants)."""
+        tenants are why; empty if they are not. `free`: how much there is now, maybe in pieces."""
         if kind == CPU and not job.request.gpus:
-            held = self._cpu_m_held
-            if any(amount > self.tree.seat(name).own_cpu_m for name, amount in held.items() if "/" not in name):
+            lacking = job.request.cpu_m * job.replicas - free
+            if self.lent_cpu_m(job) >= (lacking if lacking > 0 else job.request.cpu_m):
                 return "cores of its VirtualCluster are lent: they come back as jobs end, nobody is stopped for them"
         if (kind == GPUS) != bool(job.request.gpus):
             return ""
@@ -170,6 +186,8 @@ class TenantLedger:
         amount = (request.gpus or request.cpu_m) * ranks
         by_tenant = self._gpus_by_tenant if request.gpus else self._cpu_m_by_tenant
         held = self._gpus_held if request.gpus else self._cpu_m_held
+        if not request.gpus:
+            self._lent_cpu_m = {}
         by_tenant[name] = by_tenant.get(name, 0) + amount
         for seat in self.tree.path(name):
             held[seat] = held.get(seat, 0) + amount
