@@ -56,6 +56,7 @@ def decide(
     # 1. Index the world: only what changed since the last cycle is read.
     cache = cache or PlannerCache()
     leaving, world = world.leaving, after_stops(world)
+    book.fair_shares.keep(world.jobs, leaving, now_s)
     index = cache.index_for(world, config, book.expected)
     index.queue.hold_to_levels(now_s, book.expected.proven_run_s, index.capacity, index.nodes_version)
     index.inadmissible.admit(index.queue.pop_new_classes())

@@ -5,17 +5,18 @@ The memory ends with its planner. Then an owner may have to ask again, and the b
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from coda.model.decision import Stop
-from coda.model.job import JobId
+from coda.model.job import Job, JobId
+from coda.model.resources import Resources
 from coda.policy.config import FairShareConfig
 from coda.policy.reclaim import WINDOW_S
 
 CLAIM_S: Final = 120.0
-"""For so long after their notice a job goes first for which gangs stopped. Our choice: twice the time that pods have to
-end."""
+"""For so long after their notice a job goes first for which gangs stopped, and after the last moment at which one of
+them was leaving: some have more time to end. Our choice: twice the time that pods have by default, and more."""
 
 
 class FairShareMemory:
@@ -36,6 +37,20 @@ class FairShareMemory:
         self._claims[by] = (now_s, CLAIM_S + notice_s)  # it keeps its place, and waits for those, too
         for key in stopped:
             self._stopped_s.setdefault(key, now_s)
+
+    def keep(self, jobs: Iterable[Job], leaving: Mapping[str, Resources], now_s: float) -> None:
+        """Let no claim end while a gang that stopped for it is leaving. O(jobs) if there are claims.
+
+        `leaving`: by node, what stops will free, for as long as those who stop have to end."""
+        if not self._claims or not leaving:
+            return
+        for job in jobs:
+            order = job.placement.stop if job.placement is not None else None
+            if order is None or job.placement is None or order.by not in self._claims:
+                continue
+            if any(leaving[node].gpus for node in job.placement.nodes if node in leaving):
+                since_s, lasts_s = self._claims[order.by]
+                self._claims[order.by] = (now_s, max(CLAIM_S, min(since_s, now_s) + lasts_s - now_s))
 
     def claims(self, waiting: Collection[JobId], now_s: float) -> list[JobId]:
         """Return the waiting jobs for which gangs stopped, the earliest first; forget all others."""

@@ -12,7 +12,7 @@ from coda.cache import PlannerCache
 from coda.cycle import decide
 from coda.model import Decision, Job, JobId, Node, Phase, WaitCode
 from coda.model.job import StopCause
-from coda.model.resources import NOTHING
+from coda.model.resources import NOTHING, Resources
 from coda.model.world import VirtualCluster, World
 from coda.placements.stop_orders import order_from_stop
 from coda.policy import PolicyConfig
@@ -149,3 +149,26 @@ def test_another_organisation_does_not_take_the_node_that_a_team_is_given_back()
     gone = [jobs[0], of("red", "r2"), jobs[2], owner, rival]
     plan = decide(world_now(gone, FULL_ORG, nodes(3)), PolicyConfig(policy="coda"), 1100.0, book=book)
     assert [start.job for start in plan.starts] == ["blue/owner"]
+
+
+def test_the_place_is_withheld_for_as_long_as_the_gang_there_has_to_end() -> None:
+    """Its pods may have five minutes. Once it is gone, what it left is still for the owner."""
+    leaves = stopping(runs(of("red", "r2"), "n1"), StopCause.FAIR_SHARE, by="blue/owner")
+    jobs = [runs(of("red", "r1"), "n0"), leaves, runs(of("firm", "f1"), "n2"), of("blue", "owner"), of("firm", "rival")]
+    book, now_s = PromiseBook(), 1000.0
+    book.fair_shares.note(JobId("blue/owner"), (), now_s)
+    while now_s < 1400.0:
+        now_s += 50.0
+        assert decide(world_now(jobs, FULL_ORG, nodes(3)), CODA, now_s, book=book).starts == ()
+    jobs[1] = of("red", "r2")
+    plan = decide(world_now(jobs, FULL_ORG, nodes(3)), CODA, now_s + 50.0, book=book)
+    assert [start.job for start in plan.starts] == ["blue/owner"]
+
+
+def test_a_gang_that_does_not_end_in_its_time_withholds_nothing() -> None:
+    leaves = stopping(runs(of("red", "r2"), "n1"), StopCause.FAIR_SHARE, by="blue/owner")
+    book = PromiseBook()
+    book.fair_shares.note(JobId("blue/owner"), (), 1000.0)
+    book.fair_shares.keep([leaves], {"n1": Resources(cpu_m=1000), "n0": leaves.request}, 1010.0)
+    assert book.fair_shares.claims([JobId("blue/owner")], 1119.0) == ["blue/owner"]
+    assert book.fair_shares.claims([JobId("blue/owner")], 1121.0) == []
