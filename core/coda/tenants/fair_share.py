@@ -12,13 +12,16 @@ Source: Philly (ATC 2019, section 2.3) for the threshold; Kueue's reclaim within
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from math import inf
+from typing import Final, NamedTuple
 
 from coda.model.job import Job
 from coda.model.live_placement import live_placement
 from coda.policy.arrays import can_stop
 from coda.policy.config import FairShareConfig
 from coda.tenants.ledger import TenantLedger
+
+_AHEAD_S: Final = 60.0  # so far one clock may be ahead of another
 
 Runner = tuple[Job, tuple[str, ...]]
 """A job that holds nodes, one entry per rank."""
@@ -110,7 +113,7 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
             continue
         name = job.virtual_cluster
         if name not in lost_s_by_tenant:
-            lost_s_by_tenant[name] = _lost_s(ledger, name)
+            lost_s_by_tenant[name] = _lost_s(ledger, name, now_s)
         lost_s = lost_s_by_tenant[name]
         if lost_s is None:
             continue
@@ -127,9 +130,12 @@ def lent_gangs(ledger: TenantLedger, holders: Iterable[Runner], config: FairShar
     )
 
 
-def _lost_s(ledger: TenantLedger, tenant: str) -> float | None:
-    """When a tenant, or one above it, last came to own less; None if it holds no more than its own."""
+def _lost_s(ledger: TenantLedger, tenant: str, now_s: float) -> float | None:
+    """When a tenant, or one above it, last came to own less; None if it holds no more than its own.
+
+    A time well ahead is of a clock that was set back since: it counts for nothing, else it would spare until then."""
     path, tree = ledger.tree.path(tenant), ledger.tree
     if ledger.gpus_kept(path[-1]) <= tree.seat(path[-1]).own_gpus:
         return None
-    return max([tree.seat(seat).tenant.lost_s for seat in path])
+    times_s = [tree.seat(seat).tenant.lost_s for seat in path]
+    return max([at_s for at_s in times_s if at_s <= now_s + _AHEAD_S], default=-inf)

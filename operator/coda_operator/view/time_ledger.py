@@ -133,7 +133,7 @@ class TimeLedger:
         wanted = (after.attempt, after.generation)
         doing, cause = _doing(after.phase, status, wanted, is_tried=after.is_tried)
         known = known or begun(doing, cause, after.queued_s or now_s)
-        if is_over:
+        if is_over or (known.doing is Doing.ENDED and before.phase not in FINISHED):  # a deleted job never goes on
             doing = Doing.ENDED
         elif known.doing is Doing.ENDED:
             known = replace(known, doing=Doing.WAITING, cause=DelayCause.HOLD)

@@ -132,7 +132,7 @@ ORDER: dict[str, dict[str, str]] = {"sidecar": {"restartPolicy": "Always"}, "ini
         pytest.param(asking("8", init="4", sidecar="1"), "", 4, id="a sidecar runs beside both"),
         pytest.param(asking("8", init="100m"), "", 1, id="a small one"),
         pytest.param(asking("8", sidecar="16"), "", 0, id="sidecars run on"),
-        pytest.param(asking("8", whole="24"), "AskedAnyway", 0, id="as a whole"),
+        pytest.param(asking("8", whole="24"), "AskedAnyway", 24, id="as a whole"),
     ],
 )
 def test_cores_that_a_pod_asks_for_anyway_are_neither_found_nor_given_up(

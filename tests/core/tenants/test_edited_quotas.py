@@ -43,6 +43,13 @@ def test_a_gang_runs_on_for_a_while_after_an_edit(tenants: list[VirtualCluster])
     assert stopped(decided(*tenants, now_s=EDITED_S + 600)) == ["vision/old"]
 
 
+def test_a_time_far_ahead_spares_nobody() -> None:
+    """The clock was set back since."""
+    vision = VirtualCluster(name="vision", gpus=4, lost_s=NOW_S + 86_400)
+    assert stopped(decided(vision)) == ["vision/old"]
+    assert stopped(decided(replace(vision, lost_s=NOW_S + 30))) == []
+
+
 def test_a_loss_of_the_owner_or_of_others_spares_nobody() -> None:
     tenants = (VirtualCluster(name="vision", gpus=4), VirtualCluster(name="lab", lost_s=EDITED_S))
     held = full(of("vision", "old"), of("speech", "s1"))

@@ -131,6 +131,14 @@ def test_a_tuned_job_is_read_with_what_its_pods_ask_for_anyway(init: dict[str, s
     assert tuned.asked_anyway == least
 
 
+def test_a_pod_whose_request_is_set_as_a_whole_asks_for_that_anyway() -> None:
+    pod = pod_of(6)
+    pod["spec"]["resources"] = {"requests": {"cpu": "7500m"}}
+    tuned = job_from_json(running(tuning=TUNING), pods(pod))
+    assert tuned is not None
+    assert tuned.asked_anyway == 8
+
+
 @pytest.mark.parametrize(
     "item",
     [

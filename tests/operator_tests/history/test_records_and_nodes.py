@@ -111,3 +111,27 @@ async def test_a_record_that_waited_for_pods_for_days_waits_a_whole_day_for_its_
         store.is_away = False
         await asyncio.sleep(HOUR_S)
     assert only(store).held_gpu_s > 8 * 30 * HOUR_S
+
+
+async def test_the_account_of_a_deleted_job_stays_closed_when_its_nodes_come_back() -> None:
+    """Its pod hangs there: it says what the job waits for, and no more time of it is counted."""
+    api, store = FakeCluster(), StoreInMemory()
+    async with rest_of_cluster(api, nodes=8, exit_code=NEVER_ENDS) as rest:
+        async with operator(api, store=store):
+            job = api.submit(replicas=2)
+            await reaches(api, job, "Running")
+            await asyncio.sleep(HOUR_S)
+            away = [name for item in api.all("nodes") if (name := item["metadata"]["name"]) != "n0"]
+            lose(api, rest, away)
+            api.end(job)
+            await asyncio.sleep(75)
+            for name in away:
+                set_ready(api, name, "True")
+            await asyncio.sleep(4 * HOUR_S)
+            first = api.status(job)["delays"]
+        async with operator(api, store=store):
+            await asyncio.sleep(1500)
+            last = api.status(job)["delays"]
+    assert first["doing"] == "Ended"
+    assert first == last
+    assert only(store).waits == ()
