@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from coda.cache.queue import waits_since_s
+from coda.model import JobId, WaitCode
+from coda.model.decision import Refusal, WaitReason
+from coda_extender.planner.pending_reasons import pending_for
 from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from coda_kube.objects.read import job_from_json
 from tests.operator_tests.fake_cluster import FakeCluster, clock
@@ -88,6 +91,58 @@ async def test_an_edit_of_what_nothing_could_start_makes_it_wait_from_then_on(
     assert (api.status(job)["queuedTime"] == first["queuedTime"]) == (not is_reset)
 
 
+def says(api: FakeCluster, job: str, code: WaitCode) -> None:
+    """What the planner writes, with what it keeps of what it wrote before."""
+    reason = WaitReason(code=code, message="waits")
+    refusal = Refusal(JobId(f"default/{job}"), api.status(job)["observedGeneration"], reason)
+    status = api.status(job)
+    api.change(job, lambda item: item["status"].update(pending=pending_for(refusal, status, clock())))
+
+
+async def edited(api: FakeCluster, job: str, **spec: Any) -> None:
+    """Edit it, and wait until that is accepted."""
+    generation = api.status(job)["observedGeneration"]
+    api.edit(job, **spec)
+    await api.until(lambda: api.status(job)["observedGeneration"] == generation + 1)
+
+
+@pytest.mark.parametrize("edit", [{"retries": 9}, {"replicas": 1}, {"template": POSSIBLE}], ids=str)
+async def test_an_edit_takes_off_only_the_time_in_vain(edit: dict[str, Any]) -> None:
+    """For a minute its node is away: three days behind busy ones were no wait in vain."""
+    api = FakeCluster()
+    async with operator(api):
+        job = api.submit(replicas=2, template=IMPOSSIBLE)
+        queued_s = seconds_from_time((await reaches(api, job, "Queued"))["queuedTime"])
+        says(api, job, WaitCode.INSUFFICIENT_GPUS)
+        await asyncio.sleep(72 * HOUR_S)
+        says(api, job, WaitCode.NO_MATCHING_NODE)
+        await asyncio.sleep(60.0)
+        await edited(api, job, **edit)
+        assert abs(waits_since(api, job) - queued_s - 60.0) < 2.0
+        assert abs(seconds_from_time(api.status(job)["queuedTime"]) - queued_s - 60.0) < 2.0
+
+
+async def test_many_edits_never_take_off_the_same_time_twice() -> None:
+    """Though the operator starts again between any two, and the planner goes on saying the same."""
+    api = FakeCluster()
+    job = api.submit(replicas=2, template=IMPOSSIBLE)
+    async with operator(api):
+        queued_s = seconds_from_time((await reaches(api, job, "Queued"))["queuedTime"])
+        says(api, job, WaitCode.INSUFFICIENT_GPUS)
+        await asyncio.sleep(5 * HOUR_S)
+    absent, too_small, busy = WaitCode.NO_MATCHING_NODE, WaitCode.NEVER_FITS, WaitCode.INSUFFICIENT_GPUS
+    vain_s = 0.0
+    for number, word in enumerate([absent, absent, too_small, busy, absent]):
+        says(api, job, word)
+        async with operator(api):
+            await asyncio.sleep(HOUR_S)
+            says(api, job, word)  # with other numbers
+            await edited(api, job, retries=number + 10)
+        vain_s += 0.0 if word is busy else HOUR_S
+        assert abs(waits_since(api, job) - queued_s - vain_s) < 10.0
+        assert abs(seconds_from_time(api.status(job)["queuedTime"]) - queued_s - vain_s) < 10.0
+
+
 async def test_what_is_said_of_an_older_spec_takes_no_age() -> None:
     api = FakeCluster()
     async with operator(api):
@@ -95,11 +150,11 @@ async def test_what_is_said_of_an_older_spec_takes_no_age() -> None:
         await reaches(api, job, "Queued")
         told(api, job, "NoMatchingNode")
         api.edit(job, template=POSSIBLE)
-        edited = await reaches(api, job, "Queued", reason="Edited")
+        taken = await reaches(api, job, "Queued", reason="Edited")
         await asyncio.sleep(HOUR_S)
         api.edit(job, retries=9)
         await api.until(lambda: api.status(job)["observedGeneration"] == 3)
-        assert api.status(job)["queuedTime"] == edited["queuedTime"]
+        assert api.status(job)["queuedTime"] == taken["queuedTime"]
 
 
 async def test_a_job_that_ran_and_failed_has_waited_since_then() -> None:

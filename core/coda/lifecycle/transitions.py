@@ -10,7 +10,6 @@ from typing import NamedTuple
 from coda.lifecycle.failures import nodes_to_avoid
 from coda.lifecycle.kept_pods import strays
 from coda.lifecycle.state import TEMPLATE_REFUSED, UNDER_WAY, Progress, RankPod, Situation, Step, deletable, of_attempt
-from coda.model.decision import HOPELESS, WaitCode
 from coda.model.job import FINISHED, Phase, PlacementState
 from coda.model.trial_run import TrialOutcome, TrialRun, is_tried, next_trial
 from coda.progress.stall import stall_after
@@ -259,15 +258,20 @@ def after_acceptance(
     return replace(after, queued_s=now_s, waiting_s=now_s, returned=False)
 
 
-def after_hopeless_wait(before: Progress, after: Progress, told: WaitCode | None, now_s: float) -> Progress:
-    """Return `after`, the progress of a job whose edit is taken. `told`: why it waited as it was accepted before.
+def after_hopeless_wait(before: Progress, after: Progress, in_vain_since_s: float | None, now_s: float) -> Progress:
+    """Return `after`, the progress of a job whose edit is taken.
 
-    If no end of a job could have started it, it waits from now on, and goes to the end of the queue: else what nobody
-    can start would age, and become the place of real work by an edit."""
+    `in_vain_since_s`: since when no end of a job could have started it as it was accepted before; None: one could.
+
+    The time in vain counts neither as a wait nor for its place in the queue: else what nobody can start would age, and
+    become the place of real work by an edit. Nor does such a job keep the head of the queue. What it waited before that
+    counts on. What was said before it began to wait takes nothing off."""
     edited = before.generation != after.generation and before.phase is after.phase is Phase.QUEUED
-    if not edited or told not in HOPELESS:
+    if not edited or in_vain_since_s is None:
         return after
-    return replace(after, queued_s=now_s, waiting_s=now_s, returned=False)
+    waiting_s = after.waiting_s or after.queued_s
+    in_vain_s = max(0.0, now_s - max(in_vain_since_s, waiting_s))
+    return replace(after, queued_s=after.queued_s + in_vain_s, waiting_s=waiting_s + in_vain_s, returned=False)
 
 
 def waits_anew(progress: Progress) -> Progress:

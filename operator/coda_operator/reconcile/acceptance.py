@@ -13,13 +13,14 @@ from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize, is_refused_for_good
 from coda.model import Phase, WaitCode
+from coda.model.decision import HOPELESS
 from coda.wording import listed
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU, SCHEDULER
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.pods.trial_spec import runs_trial
-from coda_kube.objects.quantities import milli_from_quantity
+from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
@@ -50,8 +51,8 @@ removes idle nodes after minutes."""
 SPACING_S: Final = 0.5
 """Between the dry runs of any two such jobs: thousands of them are no load. Our choice."""
 
-_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_MATCHING_NODE})
-_CODE_BY_WORD: Final = {code.value: code for code in WaitCode}
+_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS.value, WaitCode.NO_MATCHING_NODE.value})
+_HOPELESS: Final = frozenset([code.value for code in HOPELESS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,15 +302,19 @@ def _fits_no_node(job: JobRecord) -> bool:
         return False
     if progress.generation != job.generation or (placement is not None and placement.attempt >= progress.attempt):
         return False
-    return told_code(job) in _FITS_NO_NODE
+    return _told(job).get("code") in _FITS_NO_NODE
 
 
-def told_code(job: JobRecord) -> WaitCode | None:
-    """Return why the job waits, by the planner's word on the spec that was accepted last; None if there is none."""
-    told = (job.json.get("status") or {}).get("pending") or {}
-    if told.get("generation") != job.progress.generation:
-        return None
-    return _CODE_BY_WORD.get(str(told.get("code")))
+def in_vain_since_s(job: JobRecord) -> float | None:
+    """Return since when no end of a job could have started this one as it was accepted last; None: one could."""
+    told = _told(job)
+    return seconds_from_time(told.get("since")) if told.get("code") in _HOPELESS else None
+
+
+def _told(job: JobRecord) -> Json:
+    """Return why the job waits, by the planner's word on the spec that was accepted last; empty if there is none."""
+    told: Json = (job.json.get("status") or {}).get("pending") or {}
+    return told if told.get("generation") == job.progress.generation else {}
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:

@@ -44,7 +44,14 @@ from coda_kube.objects.json_types import Json
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import Acceptor, AskedAgain, NotAdmitted, TemplateRefused, sizes, told_code
+from coda_operator.reconcile.acceptance import (
+    Acceptor,
+    AskedAgain,
+    NotAdmitted,
+    TemplateRefused,
+    in_vain_since_s,
+    sizes,
+)
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.guests import had_others
@@ -156,7 +163,7 @@ class Reconciler:
         self._refusals_by_uid.pop(job.uid, None)
         self._cluster.admission_waiters.discard(job.key)
         if step.accept:
-            since_accepted = after_hopeless_wait(job.progress, step.progress, told_code(job), self._clock())
+            since_accepted = after_hopeless_wait(job.progress, step.progress, in_vain_since_s(job), self._clock())
             step = replace(step, progress=since_accepted)
         if isinstance(answer, TemplateRefused):
             refused = template_refused(step.progress, job.generation, answer.message, self._clock())

@@ -74,10 +74,17 @@ def _hides_what_lasts(refusal: Refusal, pending: object) -> bool:
 
 
 def pending_for(refusal: Refusal, status: Mapping[str, Any], now_s: float) -> Json:
-    """Return the `status.pending` to write. `since` is kept while the code stays the same."""
+    """Return the `status.pending` to write. `since` is kept while the code stays the same.
+
+    Codes that say that no end of a job could start it are one here, anew for each accepted spec: the operator takes
+    this time off when it accepts an edit, and must never take any twice."""
     pending = status.get("pending") or {}
-    same_code = pending.get("code") == refusal.code.value and pending.get("since")
-    return pending_json(refusal, since_s=seconds_from_time(pending["since"]) if same_code else now_s)
+    if refusal.code in HOPELESS:
+        is_kept = pending.get("code") in _LASTING and pending.get("generation") == refusal.generation
+    else:
+        is_kept = pending.get("code") == refusal.code.value
+    since_s = seconds_from_time(pending.get("since")) if is_kept else 0.0
+    return pending_json(refusal, since_s=since_s or now_s)
 
 
 def first_wait_since_s(job_json: Mapping[str, Any] | None) -> float | None:

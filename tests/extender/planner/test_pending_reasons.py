@@ -85,6 +85,21 @@ def test_since_changes_with_the_code_only() -> None:
     assert changed == WRITTEN | {"since": "2033-05-18T03:33:20.000Z"}
 
 
+@pytest.mark.parametrize(
+    ("written", "generation", "is_kept"),
+    [
+        pytest.param("NeverFits", 1, True, id="the same"),
+        pytest.param("NoMatchingNode", 1, True, id="nodes came that are too small: still in vain"),
+        pytest.param("InsufficientGPUs", 1, False, id="it might have started before"),
+        pytest.param("NeverFits", 0, False, id="what was in vain before the edit is taken off already"),
+    ],
+)
+def test_since_when_it_waits_in_vain(written: str, generation: int, is_kept: bool) -> None:
+    refusal = Refusal(JOB, 1, WaitReason(code=WaitCode.NEVER_FITS, message="too large"))
+    told = pending_for(refusal, {"pending": WRITTEN | {"code": written, "generation": generation}}, now_s=2e9)
+    assert told["since"] == (WRITTEN["since"] if is_kept else "2033-05-18T03:33:20.000Z")
+
+
 def notice(number: int, *, urgent: bool, message: str = "") -> PendingNotice:
     job = JobId(f"default/job-{number}")
     reason = WaitReason(code=WaitCode.BACKING_OFF, message=message)
