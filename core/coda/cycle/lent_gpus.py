@@ -18,20 +18,32 @@ from coda.cycle.victims import stopped_in_turn
 from coda.model.decision import Stop, WaitCode, WaitReason
 from coda.model.job import Job, JobId, StopCause
 from coda.model.resources import Resources
+from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 from coda.promises.hold import PromiseHold
 from coda.tenants import FairShareMemory, TenantLedger
-from coda.tenants.fair_share import LentGangs, Runner, Takings, lent_gangs
+from coda.tenants.fair_share import Runner, Takings, lent_gangs
 from coda.tenants.memory import key_of_stop
 from coda.wording import clock_text, counted, numbers_of
 
 _TRIED: Final = 4
-"""The orders that are tried. Our choice: it bounds what a cycle costs. For a gang of one rank the first one does,
-unless a limit of its tenant is in its way."""
+"""The orders that are tried. Our choice: for one rank the first does, unless a limit of its tenant is in its way."""
+
+_LOOKS: Final = 2000
+"""Sets of gangs that are tried for one kind of job, where nodes give too little in turn. Our choice."""
 
 _Held = tuple[int, int]
 """The place of a gang in the order, and its ranks on one node."""
+
+
+class _Lent(NamedTuple):
+    """Gangs that might stop while these nodes are kept. `all`: also those that are spared for now."""
+
+    safe_nodes: Set[str]
+    ready: LentLine
+    all: LentLine
+    until_s_by_job: Mapping[JobId, float]
 
 
 class LentGpus:
@@ -47,7 +59,7 @@ class LentGpus:
         self._ledger = ledger
         self._config = index.config.fair_share
         self._now_s = now_s
-        self._candidates: LentGangs | None = None
+        self._candidates: _Lent | None = None
         self.reasons: dict[JobId, WaitReason] = {}
         self.wake_s: float | None = None
         self.notes: dict[GangClass, str] = {}
@@ -80,17 +92,16 @@ class LentGpus:
         """True if the job would fit once gangs stop that it may take from, although not now.
 
         O(gangs that might stop x their nodes)."""
-        ready, later = self._lent()
-        return bool(self._taken_back([*ready, *((runner, nodes) for _, runner, nodes in later)], queued))
+        return bool(self._taken_back(self._lent().all, queued))
 
-    def _taken_back(self, runners: Sequence[Runner], queued: QueuedJob) -> tuple[Stop, ...]:
+    def _taken_back(self, line: LentLine, queued: QueuedJob) -> tuple[Stop, ...]:
         """Return who of these stops so that the job gets what it is owed. Jobs that differ only by user are looked for
         once in a cycle if nobody's stop helps them."""
         job, rank_class = queued.job, self._index.rank_class(queued.gang_class)
-        kind = (job.virtual_cluster, rank_class, job.replicas, len(runners))
+        kind = (job.virtual_cluster, rank_class, job.replicas, len(line.runners))
         if kind in self._nowhere:
             return ()
-        stops = taken_back(runners, job, rank_class, self._ledger)
+        stops = taken_back(line, job, rank_class, self._ledger)
         if not stops:
             self._nowhere.add(kind)
         return stops
@@ -128,36 +139,34 @@ class LentGpus:
         """Return which gangs stop so that the job starts; nobody if it would not fit even then, or not yet.
 
         O(jobs that hold nodes) for the first job of a cycle, and the cost of `taken_back` for each kind of job."""
-        job, (ready, later) = queued.job, self._lent()
-        stops = self._taken_back(ready, queued)
+        job, lent = queued.job, self._lent()
+        stops = self._taken_back(lent.ready, queued)
         if stops:
             next_s = memory.next_stop_s(self._config, {key_of_stop(stop) for stop in stops}, self._now_s)
             if next_s is None:
                 return stops
             self._wait(job.id, next_s, "and too many jobs stopped for others in the last minute")
             return ()
-        spared = [(runner, nodes) for _, runner, nodes in later]
-        stops = self._taken_back([*ready, *spared], queued) if spared else ()
+        stops = self._taken_back(lent.all, queued) if lent.until_s_by_job else ()
         if stops:
-            until_by_job = {runner.id: until_s for until_s, runner, _ in later}
-            until_s = max([until_by_job.get(stop.job, self._now_s) for stop in stops])
+            until_s = max([lent.until_s_by_job.get(stop.job, self._now_s) for stop in stops])
             which, it, its = ("which has", "it", "its") if len(stops) == 1 else ("some of which have", "they", "their")
             since = f"since {it} began or {its} VirtualCluster came to own less"
             who = f"to {counted(len(stops), 'job')}, {which}"
             self._wait(job.id, until_s, f"{who} not run for the minimum time yet {since}")
         return ()
 
-    def _lent(self) -> LentGangs:
+    def _lent(self) -> _Lent:
         """The gangs that might stop for somebody: none on nodes that are kept. O(jobs that hold nodes), once."""
-        if self._candidates is None:
-            self._candidates = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
-        safe_nodes, found = self.hold.kept_nodes, self._candidates
-        if not safe_nodes:
-            return found
-        return LentGangs(
-            [runner for runner in found.ready if safe_nodes.isdisjoint(runner[1])],
-            [one for one in found.later if safe_nodes.isdisjoint(one[2])],
-        )
+        safe_nodes = self.hold.kept_nodes
+        if self._candidates is None or self._candidates.safe_nodes != safe_nodes:
+            found = lent_gangs(self._ledger, self._index.holdings.all(), self._config, self._now_s)
+            ready = [runner for runner in found.ready if safe_nodes.isdisjoint(runner[1])]
+            later = [one for one in found.later if safe_nodes.isdisjoint(one[2])]
+            everybody = [*ready, *((runner, nodes) for _, runner, nodes in later)]
+            until_s_by_job = {runner.id: until_s for until_s, runner, _ in later}
+            self._candidates = _Lent(frozenset(safe_nodes), LentLine(ready), LentLine(everybody), until_s_by_job)
+        return self._candidates
 
     def _wait(self, job: JobId, until_s: float, why: str) -> None:
         self.wake_s = until_s if self.wake_s is None else min(self.wake_s, until_s)
@@ -169,17 +178,53 @@ class LentGpus:
         )
 
 
-def taken_back(runners: Sequence[Runner], job: Job, rank_class: RankClass, ledger: TenantLedger) -> tuple[Stop, ...]:
+class _There(NamedTuple):
+    """Which gangs are on a node. `tenants`: of each, its first gang, its GPUs there, and the most of one gang there."""
+
+    held: list[_Held]
+    tenants: list[tuple[int, int, int]]
+
+
+class LentLine:
+    """Gangs in the order in which they stop."""
+
+    def __init__(self, runners: Sequence[Runner]) -> None:
+        self.runners = runners
+        self._by_node: dict[int, _There] = {}
+
+    def by_node(self, capacity: FreeCapacity) -> Mapping[int, _There]:
+        """The nodes on which they are, of the one capacity of this cycle. O(gangs x their nodes), once."""
+        if not self._by_node:
+            held_by_node: dict[int, list[_Held]] = {}
+            for place, (_, nodes) in enumerate(self.runners):
+                for name, ranks in ((nodes[0], 1),) if len(nodes) == 1 else Counter(nodes).items():
+                    if name in capacity.number_by_name:
+                        held_by_node.setdefault(capacity.number_by_name[name], []).append((place, ranks))
+            self._by_node = {number: _There(held, self._tenants_of(held)) for number, held in held_by_node.items()}
+        return self._by_node
+
+    def _tenants_of(self, held: Sequence[_Held]) -> list[tuple[int, int, int]]:
+        by_tenant: dict[str, tuple[int, int, int]] = {}
+        for place, ranks in held:
+            runner = self.runners[place][0]
+            gpus = runner.request.gpus * ranks
+            first, total, largest = by_tenant.get(runner.virtual_cluster, (place, 0, 0))
+            by_tenant[runner.virtual_cluster] = (first, total + gpus, max(largest, gpus))
+        return list(by_tenant.values())
+
+
+def taken_back(line: LentLine, job: Job, rank_class: RankClass, ledger: TenantLedger) -> tuple[Stop, ...]:
     """Return who of these gangs stops so that the job fits on what its tenant owns, by id; nobody if none is found.
 
     If it does not fit in turn, a gang of one rank goes where the order of the gangs ends first; ties: by node. For
     several ranks this second look is a good guess: to be sure, it would need all combinations. O(gangs x their nodes x
-    levels) for each of the two looks; up to `_TRIED` times that where a limit of its tenant is in its way."""
+    levels) for the first look, and as much for the second, or next to nothing where no node has enough."""
+    runners = line.runners
     found = stopped_in_turn(runners, job, rank_class, Takings(ledger, job, owns=True), StopCause.FAIR_SHARE)
     if found:
         return found
     rest = runners if ledger.lacking(job) else ()
-    for offers in islice(_orders(_offers(runners, job, rank_class, ledger), job, rank_class), _TRIED):
+    for offers in islice(_orders(_offers(line, job, rank_class, ledger), job, rank_class), _TRIED):
         first = {runner.id: (runner, nodes) for offer in offers for runner, nodes in offer.runners}
         order = [*first.values(), *(one for one in rest if one[0].id not in first)]
         found = stopped_in_turn(order, job, rank_class, Takings(ledger, job, owns=True), StopCause.FAIR_SHARE)
@@ -243,27 +288,32 @@ def _enough(offers: list[_Offer], lacking: int) -> list[_Offer]:
     return offers
 
 
-def _offers(runners: Sequence[Runner], job: Job, rank_class: RankClass, ledger: TenantLedger) -> list[_Offer]:
-    """Return what each node offers if nobody stops elsewhere. O(gangs x their nodes x levels)."""
+def _offers(line: LentLine, job: Job, rank_class: RankClass, ledger: TenantLedger) -> list[_Offer]:
+    """Return what each node offers if nobody stops elsewhere. O(nodes x tenants there), and O(gangs there x levels) for
+    a node whose tenants may lose enough."""
     capacity, eligible = rank_class.groups.capacity, rank_class.groups.amount_by_node
-    held_by_node: dict[int, list[_Held]] = {}
-    for place, (_, nodes) in enumerate(runners):
-        for name, ranks in ((nodes[0], 1),) if len(nodes) == 1 else Counter(nodes).items():
-            number = capacity.number_by_name.get(name)
-            if number is not None and number in eligible:
-                held_by_node.setdefault(number, []).append((place, ranks))
-    node = _Node(runners, job, Takings(ledger, job, owns=True))
+    runners, node = line.runners, _Node(line.runners, job, Takings(ledger, job, owns=True))
+    most_by_tenant: dict[str, int | None] = {}
     found: list[_Offer] = []
-    for number, held in held_by_node.items():
+    for number, there in line.by_node(capacity).items():
+        if number not in eligible:
+            continue
         free = capacity.free(number)
-        if free.gpus + sum([runners[place][0].request.gpus * ranks for place, ranks in held]) < job.request.gpus:
+        gpus = free.gpus
+        for place, gpus_there, largest in there.tenants:
+            tenant = runners[place][0].virtual_cluster
+            if tenant not in most_by_tenant:
+                most_by_tenant[tenant] = node.most_before_last(runners[place][0], ledger)
+            most = most_by_tenant[tenant]
+            gpus += 0 if most is None else min(gpus_there, most + largest)
+        if gpus < job.request.gpus:
             continue  # the usual answer, and the cheapest to find
-        ranks, taken = node.in_turn(held, free)
+        ranks, taken = node.in_turn(there.held, free)
         if not taken:
-            ranks, taken = node.with_largest(held, free)
+            ranks, taken = 1, node.for_one_rank(there.held, free)
         if taken:
-            gpus = sum([_gpus(runners[place]) for place in taken])
-            found.append(_Offer(max(taken), number, ranks, gpus, tuple([runners[place] for place in taken])))
+            gangs = tuple([runners[place] for place in taken])
+            found.append(_Offer(max(taken), number, ranks, sum([_gpus(gang) for gang in gangs]), gangs))
     return found
 
 
@@ -274,17 +324,26 @@ class _Node:
         self._runners = runners
         self._job = job
         self._takings = takings
+        self._looks = _LOOKS
+
+    def most_before_last(self, runner: Job, ledger: TenantLedger) -> int | None:
+        """Return the most GPUs that a gang's tenant may have lost before its last gang is taken; None: it has none."""
+        if not self._takings.may_take(runner):
+            return None
+        mine, tree = ledger.tree.path(self._job.virtual_cluster), ledger.tree
+        theirs = [seat for seat in tree.path(runner.virtual_cluster) if seat not in mine]
+        return min([ledger.gpus_kept(seat) - tree.seat(seat).own_gpus for seat in theirs], default=ledger.gpus) - 1
 
     def in_turn(self, held: Sequence[_Held], free: Resources) -> tuple[int, list[int]]:
         """Return how many more ranks fit there if gangs stop in turn, and the places of these gangs."""
-        request = self._job.request
+        request, needed = self._job.request, 0
         before = ranks = request.times_in(free)
         taken: list[int] = []
-        needed = 0
         for place, count in held:
             if ranks - before >= self._job.replicas:
                 break
-            if self._take(place):
+            if self._takings.may_take(self._runners[place][0]):
+                self._takings.take(self._runners[place][0])
                 taken.append(place)
                 free = free + self._runners[place][0].request * count
                 now = request.times_in(free)
@@ -293,29 +352,44 @@ class _Node:
         self._give_back(taken)
         return ranks - before, taken[:needed]
 
-    def with_largest(self, held: Sequence[_Held], free: Resources) -> tuple[int, list[int]]:
-        """The same for one rank, with the largest gang last: its tenant may hold too much by less than all of it."""
-        request = self._job.request
-        wanted = request.times_in(free) + 1
-        largest, ranks = max(held, key=lambda one: _gpus(self._runners[one[0]]))
-        free = free + self._runners[largest][0].request * ranks
-        taken: list[int] = []
-        for place, count in held:
-            if request.times_in(free) >= wanted:
-                break
-            if place != largest and self._take(place):
-                taken.append(place)
-                free = free + self._runners[place][0].request * count
-        fits = request.times_in(free) >= wanted and self._takings.may_take(self._runners[largest][0])
-        self._give_back(taken)
-        return (1, [*taken, largest]) if fits else (0, [])
+    def for_one_rank(self, held: Sequence[_Held], free: Resources) -> list[int]:
+        """Return gangs with which one rank more fits, by place, in an order in which all of them may be taken.
 
-    def _take(self, place: int) -> bool:
-        runner = self._runners[place][0]
-        if not self._takings.may_take(runner):
+        A tenant may hold too much by less than all of its last gang: so any order is tried."""
+        taken: list[int] = []  # stays empty if none does
+        self._look(held, free, self._job.request.times_in(free) + 1, taken, set())
+        self._give_back(taken)
+        return taken
+
+    def _look(
+        self, held: Sequence[_Held], free: Resources, wanted: int, taken: list[int], seen: set[tuple[int, ...]]
+    ) -> bool:
+        """Take more until so many ranks fit, else nobody more. Who may not be taken now may not be later either."""
+        taken_now = tuple(sorted(taken))
+        if taken_now in seen or not self._looks:
             return False
-        self._takings.take(runner)
-        return True
+        seen.add(taken_now)
+        self._looks -= 1
+        able = [one for one in held if one[0] not in taken and self._takings.may_take(self._runners[one[0]][0])]
+        most = free
+        for place, count in able:
+            most = most + self._runners[place][0].request * count
+        if self._job.request.times_in(most) < wanted:
+            return False
+        tried: set[tuple[str, Resources, int, int]] = set()
+        for place, count in able:
+            runner = self._runners[place][0]
+            kind = (runner.virtual_cluster, runner.request, runner.replicas, count)
+            if kind in tried:
+                continue  # the first of those that are alike goes first
+            tried.add(kind)
+            self._takings.take(runner)
+            taken.append(place)
+            left = free + runner.request * count
+            if self._job.request.times_in(left) >= wanted or self._look(held, left, wanted, taken, seen):
+                return True
+            self._takings.give_back(self._runners[taken.pop()][0])
+        return False
 
     def _give_back(self, places: Sequence[int]) -> None:
         for place in places:
