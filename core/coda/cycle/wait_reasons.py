@@ -161,7 +161,7 @@ class _ReasonFinder:
         if verdict.nodes_version != self._index.nodes_version:
             verdict.nodes_version = self._index.nodes_version
             verdict.lasting = self._lasting(job, rank_class)
-        found = verdict.lasting or self._quota_exceeded(job) or self._tenant_is_full(job) or self._unknown_level(job)
+        found = verdict.lasting or self._unknown_level(job) or self._quota_exceeded(job) or self._tenant_is_full(job)
         if found is not None:
             verdict.set_reason(found, comes_first=True)
             return

@@ -9,7 +9,7 @@ from coda.model import Node, WaitCode, World
 from coda.model.constraints import Taint
 from coda.model.decision import Refusal
 from coda.policy import PolicyConfig
-from tests.builders import job, node, planned, rack, world
+from tests.builders import job, node, planned, quota, rack, world
 from tests.core.cycle.wait_reason_cases import HELD_BACK, LASTING, NODES, SHORT, capacity, refusal, refused
 
 
@@ -72,3 +72,10 @@ def test_a_job_edited_in_the_queue_waits_for_the_operator_whatever_else_there_is
 def test_time_alone_does_not_change_a_refusal() -> None:
     snapshot = world(NODES, [job("a", not_before_s=500), job("b", gpus=16)])
     assert decide(snapshot, PolicyConfig(), 100.0) == decide(snapshot, PolicyConfig(), 200.0)
+
+
+def test_a_level_that_nobody_configured_is_told_before_a_full_quota() -> None:
+    """No waiting changes it. Else whoever fills the quota for a moment ends the time in vain, which has no age."""
+    full = quota("small", hard={"cpu": 1000}, used={"cpu": 1000})
+    now = world(NODES, [job(within="moon", quota={"cpu": 1000})], quotas=[full])
+    assert [one.code for one in refused(now)] == [WaitCode.UNKNOWN_LEVEL]
