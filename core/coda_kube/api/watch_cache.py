@@ -110,7 +110,7 @@ class WatchCache:
         self._newest = 0  # the newest version seen
         self._seen_until: str | None = None  # the resourceVersion from which to watch; None: list first
         self._gone = Tombstones()
-        self._standstill = Standstill()
+        self._standstill = Standstill(client, path, self._query, self.by_key)
 
     @property
     def plural(self) -> str:
@@ -311,7 +311,7 @@ class WatchCache:
         started_s = loop.time()
         idle_s = CALM_IDLE_S if self._is_calm else IDLE_TIMEOUT_S
         try:
-            async with self._client.watch(self._path, query, idle_s=idle_s) as events:
+            async with self._standstill.beside(version), self._client.watch(self._path, query, idle_s=idle_s) as events:
                 if not self.in_touch.is_set():
                     self.in_touch.set()
                     self.touched_s = started_s
@@ -324,7 +324,7 @@ class WatchCache:
             if self._is_calm:  # so did all other watches of that server
                 await asyncio.sleep(spread_s())
         else:
-            await self._standstill.check(self._client, self._path, began=version, ended=self._seen_until)
+            await self._standstill.check(began=version, ended=self._seen_until)
 
     def _apply(self, event: Json) -> None:
         if self._era != self._history.era:
