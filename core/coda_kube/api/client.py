@@ -12,6 +12,7 @@ import socket
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -33,6 +34,7 @@ from coda_kube.api.bodies.json_text import read_json
 from coda_kube.api.bodies.log_tail import last_bytes
 from coda_kube.api.credentials import find_access, new_session
 from coda_kube.api.steady_clock import SteadyClock
+from coda_kube.api.watching.patience import first_answer
 from coda_kube.objects.json_types import Json
 
 APPLY = "application/apply-patch+yaml"
@@ -42,6 +44,7 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 LONGEST_RETRY_AFTER_S = 60.0  # our choice: a longer wait that a server asks for is not believed
 _CLOSING_TURNS = 20  # of the loop; a handful are needed
+_SMALLER_PAGES = 3  # our choice: so often a page that takes too long is tried in the usual time
 LONGEST_PAGE_S = 60.0  # our choice: what a page may take before its first byte at an API server that is slow as a whole
 ITEMS_AT_ONCE = 200  # our choice: a parsed pod is 40 KiB, and memory for a thousand of them is not freed soon
 
@@ -50,6 +53,7 @@ class Client:
     """One API server and one identity. `connect` makes it; the tasks of one event loop may share it."""
 
     _timeout_s = 5.0
+    _slow_pages_s: Mapping[str, float] = MappingProxyType({})  # by path: what a page may take before its first byte
 
     def __init__(self, configuration: Any, *, timeout_s: float = _timeout_s) -> None:
         self._open: aiohttp.ClientSession | None = None
@@ -106,27 +110,46 @@ class Client:
         """The collection as lists of at most `page` items, all of one resourceVersion.
 
         A page that takes too long is asked for again at half the size: with items as large as can be, 200 are 280 MB.
-        If that does not help, the API server is slow whatever is asked: then it gets more time, up to
-        `LONGEST_PAGE_S`.
+        If that does not help, the API server is slow whatever is asked, or was silent: then one request gets
+        `LONGEST_PAGE_S`, and others beside it the usual time. What a page has really taken, the next ones get at once.
         Raises Expired if that version is too old for the next page."""
         wanted = dict(query or {}) | {"limit": str(page)}
-        limit_s, failures = self._timeout_s, 0
         while True:
-            try:
-                answer = await self._call("GET", path, wanted, None, None, limit_s)
-            except TooSlow:
-                if limit_s >= LONGEST_PAGE_S:
-                    raise
-                failures += 1
-                if failures > 1 or page == 1:
-                    limit_s = min(LONGEST_PAGE_S, limit_s * 3)
-                page = max(1, page // 2)
-                wanted["limit"] = str(page)
-                continue
+            answer = await self._page(path, wanted)
             wanted["continue"] = answer["metadata"].get("continue") or ""
             yield answer
             if not wanted["continue"]:
                 return
+
+    async def _page(self, path: str, wanted: dict[str, str]) -> Json:
+        """Return the page that `wanted` asks for, and set there the limit with which it came."""
+
+        async def ask(limit_s: float) -> Json:
+            return await self._call("GET", path, wanted, None, None, limit_s)
+
+        now_s = asyncio.get_running_loop().time
+        for _ in range(_SMALLER_PAGES):
+            started_s = now_s()
+            try:
+                answer = await ask(min(LONGEST_PAGE_S, self._slow_pages_s.get(path, self._timeout_s)))
+            except TooSlow:
+                self._note_page(path, 0.0)
+                wanted["limit"] = str(max(1, int(wanted["limit"]) // 2))
+                continue
+            if 2 * (now_s() - started_s) <= self._timeout_s:
+                self._note_page(path, 0.0)
+            return answer
+        answer, took_s = await first_answer(ask, quick_s=self._timeout_s, patient_s=LONGEST_PAGE_S)
+        if took_s > 0:
+            self._note_page(path, took_s)
+        return answer
+
+    def _note_page(self, path: str, took_s: float) -> None:
+        """Give the next page twice what this one took, or with 0 the usual time."""
+        if took_s > 0:
+            self._slow_pages_s = {**self._slow_pages_s, path: max(self._timeout_s, 2 * took_s)}
+        elif path in self._slow_pages_s:
+            self._slow_pages_s = {known: limit_s for known, limit_s in self._slow_pages_s.items() if known != path}
 
     async def newest_version(self, path: str) -> int:
         """The newest resourceVersion there is, by a consistent read of a collection."""

@@ -1,1 +1,1 @@
-"""What a cache remembers beside its objects. Only `standstill` asks the server."""
+"""What a cache remembers beside its objects, and how a list is waited for. Only `standstill` asks by itself."""
