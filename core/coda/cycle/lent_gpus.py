@@ -37,15 +37,6 @@ _Held = tuple[int, int]
 """The place of a gang in the order, and its ranks on one node."""
 
 
-class _Lent(NamedTuple):
-    """Gangs that might stop while these nodes are kept. `all`: also those that are spared for now."""
-
-    safe_nodes: Set[str]
-    ready: LentLine
-    all: LentLine
-    until_s_by_job: Mapping[JobId, float]
-
-
 class LentGpus:
     """The lent GPUs of one cycle, once everything has started that can. `hold`: nobody is stopped on nodes that it
     keeps, and what it keeps is for one job only.
@@ -211,6 +202,15 @@ class LentLine:
             first, total, largest = by_tenant.get(runner.virtual_cluster, (place, 0, 0))
             by_tenant[runner.virtual_cluster] = (first, total + gpus, max(largest, gpus))
         return list(by_tenant.values())
+
+
+class _Lent(NamedTuple):
+    """Gangs that might stop while these nodes are kept. `all`: also those that are spared for now."""
+
+    safe_nodes: Set[str]
+    ready: LentLine
+    all: LentLine
+    until_s_by_job: Mapping[JobId, float]
 
 
 def taken_back(line: LentLine, job: Job, rank_class: RankClass, ledger: TenantLedger) -> tuple[Stop, ...]:

@@ -79,8 +79,8 @@ def blame_for(refusal: Rejected | Outage) -> Blame:
     said = str(refusal)
     if isinstance(refusal, Outage):
         return Blame.SURROUNDINGS if _NO_QUOTA in said else Blame.MOMENT
-    if not refusal.is_judged:  # a proxy's answer
-        return Blame.MOMENT
+    if not refusal.is_judged:  # a proxy's answer; it may always find a large template too large
+        return Blame.SURROUNDINGS if refusal.status == 413 else Blame.MOMENT
     if refusal.status in _BAD_REQUESTS:
         return Blame.TEMPLATE
     if refusal.status != 403 or any(sentence in said for sentence in _MOMENT) or _OWN_RIGHTS.search(said):

@@ -133,10 +133,11 @@ async def test_a_refused_dry_run(status: int, message: str, phase: str | None, r
     await refused(error_from_answer(status, orjson.dumps(said | gone).decode()), phase, reason)
 
 
-@pytest.mark.parametrize("status", [400, 403, 413, 422])
-async def test_what_a_proxy_says_before_an_api_server_has_judged_fails_no_job(status: int) -> None:
+@pytest.mark.parametrize(("status", "reason"), [(400, None), (403, None), (413, "NotAdmitted"), (422, None)])
+async def test_what_a_proxy_says_before_an_api_server_has_judged_fails_no_job(status: int, reason: str | None) -> None:
+    """A template that is too large for a proxy stays so until one of the two is changed: its user is told."""
     text = "<html><h1>Forbidden, Bad request, Request Entity Too Large</h1>nginx</html>"
-    await refused(error_from_answer(status, text, "Forbidden"), None, None)
+    await refused(error_from_answer(status, text, "Forbidden"), None, reason)
 
 
 async def refused(error: CodaError, phase: str | None, reason: str | None) -> None:
