@@ -63,7 +63,7 @@ ENDED: Final = ("Succeeded", "Failed")
 """The phases of pods that use no capacity any more."""
 
 _FINISHED: Final = frozenset(phase.value for phase in FINISHED)
-_STARTED: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED})
+_STARTED: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED})
 
 Owner = tuple[JobId, str]  # a TrainingJob and its uid: a later job of the same name has another one
 
