@@ -20,7 +20,6 @@ import orjson
 
 from coda.errors import CodaError, InvalidInput
 from coda.model import WaitCode
-from coda.policy import PLAIN
 from coda_sim.results.audit import AuditedJob, read_jobs
 from rig.agreeing import Start, Starts, agreement, is_near, rounds, swapped_for_certain, waits
 from rig.agreeing_measures import measures_table
@@ -129,7 +128,7 @@ class Comparison:
         yield f"| jobs to leave out for the same order | | {plain.moved} of {plain.jobs} | | {moved} |"
         certain, swapped = swapped_for_certain(self._live_rounds, [rounds(one, 0.0) for one in self._any])
         yield f"| pairs whose order no moment changes | {swapped} of {certain} in another | | | |"
-        if self._replayed.policy == PLAIN and all(job.gpus for job in self._replayed.jobs):
+        if all(job.gpus and not job.stops for job in self._replayed.jobs):
             alike, of = Rounds(replayed=self._replayed, round_s=ROUND_S).alike()
             yield f"| rounds that `decide` repeats | {alike} of {of} | | | |"
         inside = sum(self._is_drawn(job) for job in self._jobs)

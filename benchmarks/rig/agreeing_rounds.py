@@ -14,7 +14,7 @@ from typing import Final
 
 from coda.cycle import decide
 from coda.history import FinishedRun
-from coda.model import NOTHING, Job, JobId, Node, Resources, World
+from coda.model import NOTHING, Job, JobId, Node, Phase, Placement, PlacementState, Resources, World
 from coda.policy import PolicyConfig
 from coda.promises import PromiseBook
 from coda_sim.engine import job_from_gang, nodes_of_shape
@@ -31,9 +31,10 @@ AFTER_S: Final = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """The rounds of a replay of GPU jobs under the default policy: they hang on room, demands and queue alone.
+    """The rounds of a replay of GPU jobs of which none was stopped: they hang on who ran, who waited and who had ended.
 
-    A pod says to the second only when it was made, so the order of CPU jobs is not known well enough."""
+    A promise that an earlier round made is not known here. Nor is the order of CPU jobs: a pod says to the second only
+    when it was made."""
 
     replayed: Replayed
     round_s: float  # as of `rounds`, in real seconds
@@ -60,22 +61,37 @@ class Rounds:
         yield from sorted(moment_s for moment_s in happened if began_s < moment_s <= began_s + AFTER_S * speed)
 
     def _starts(self, number: int, seen_s: float) -> Mapping[JobId, tuple[str, ...]]:
-        plan = decide(self._world(number, seen_s), self._config, seen_s, book=self._book)
+        plan = decide(self._world(number, seen_s), self._config, seen_s, book=self._book(seen_s))
         return {start.job: start.nodes for start in plan.starts}
 
     def _world(self, number: int, seen_s: float) -> World:
         """Before that round: what was started earlier and has not ended, and who waits."""
         used: dict[str, Resources] = {}
-        waiting: list[Job] = []
+        jobs: list[Job] = []
         for live in self.replayed.jobs:
             job = self._job_by_id[live.job_id]
             if self._number_by_job[live.job_id] >= number:
                 if self._queued_s(live) <= seen_s:
-                    waiting.append(job)
+                    jobs.append(job)
             elif self._freed_s_by_job[live.job_id] > seen_s:
+                jobs.append(_running(job, live))
                 for node in _counted_from_1(live.nodes):
                     used[node] = used.get(node, NOTHING) + job.request
-        return World(nodes=self._nodes, used=used, jobs=tuple(waiting))
+        return World(nodes=self._nodes, used=used, jobs=tuple(jobs))
+
+    def _book(self, seen_s: float) -> PromiseBook:
+        """What the planner expected of each job when it came, by the jobs that had ended by then."""
+        book = PromiseBook()
+        for moment_s, came, live in self._happenings:
+            if moment_s > seen_s:
+                break
+            job = self._job_by_id[live.job_id]
+            if came:
+                book.expected.run_s(job)
+            else:
+                gpus, run_s = job.replicas * job.request.gpus, moment_s - live.start_s
+                book.run_times.add(FinishedRun(job.user, job.category, gpus, run_s))
+        return book
 
     def _queued_s(self, job: LiveJob) -> float:
         return job.submit_s + job.lag.queued_s * self.replayed.speed
@@ -89,19 +105,11 @@ class Rounds:
         return nodes_of_shape(self.replayed.shape)
 
     @cached_property
-    def _book(self) -> PromiseBook:
-        """What the planner expected of each job when it came, by the jobs that had ended by then."""
-        book = PromiseBook()
+    def _happenings(self) -> list[tuple[float, str, LiveJob]]:
+        """Every end, and every job that came, with its id, in their order."""
         ends = ((self._freed_s_by_job[live.job_id], "", live) for live in self.replayed.jobs)
         comes = ((self._queued_s(live), live.job_id, live) for live in self.replayed.jobs)
-        for moment_s, came, live in sorted([*ends, *comes], key=itemgetter(0, 1)):
-            job = self._job_by_id[live.job_id]
-            if came:
-                book.expected.run_s(job)
-            else:
-                gpus, run_s = job.replicas * job.request.gpus, moment_s - live.start_s
-                book.run_times.add(FinishedRun(job.user, job.category, gpus, run_s))
-        return book
+        return sorted([*ends, *comes], key=itemgetter(0, 1))
 
     @cached_property
     def _number_by_job(self) -> Mapping[str, int]:
@@ -119,6 +127,22 @@ class Rounds:
             live.job_id: replace(job_from_gang(live.gang, live.gang.cpus_per_replica), queued_s=self._queued_s(live))
             for live in self.replayed.jobs
         }
+
+
+def _running(job: Job, live: LiveJob) -> Job:
+    placement = Placement(
+        attempt=1,
+        plan_id=job.uid,
+        epoch=0,
+        generation=job.generation,
+        state=PlacementState.RELEASED,
+        nodes=_counted_from_1(live.nodes),
+        cpus_per_replica=live.gang.cpus_per_replica,
+        committed_s=live.start_s,
+        bind_deadline_s=live.start_s,
+    )
+    ranks = frozenset(range(job.replicas))
+    return replace(job, phase=Phase.RUNNING, attempt=1, placement=placement, bound=ranks, as_of_s=live.start_s)
 
 
 def _counted_from_1(nodes: tuple[str, ...]) -> tuple[str, ...]:

@@ -173,6 +173,17 @@ def test_a_round_is_repeated_unless_it_decided_otherwise() -> None:
     assert alike(replayed(ends, overtaken, job("c", sent_s=1.1, placed=9.7, codes=("InsufficientGPUs",)))) == (2, 3)
 
 
+def test_a_round_knows_who_runs_and_who_has_ended() -> None:
+    """Two nodes, and one user has one of them. Under `coda` another user goes first then, though it came later."""
+    codes = ("InsufficientGPUs",)
+    ends, runs = job("a", freed=10.5, namespace="other"), job("r", nodes=["node-0001"], work_s=9000.0, namespace="mine")
+    first = job("b", sent_s=1.0, placed=20.8, codes=codes, namespace="mine")
+    second = job("c", sent_s=1.1, placed=10.6, codes=codes, namespace="third")
+    two = {"cluster": "2x8x48"}
+    assert alike(replayed(ends, runs, first, second, runs=[{"policy": "coda"}], **two)) == (3, 3)
+    assert alike(replayed(ends, runs, first, second, **two)) == (2, 3)
+
+
 def test_a_round_that_started_a_job_on_another_node_is_not_repeated() -> None:
     two = {"cluster": "2x8x48"}
     assert alike(replayed(job("a"), **two)) == (1, 1)

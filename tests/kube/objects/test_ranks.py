@@ -139,4 +139,5 @@ def test_a_rank_whose_pod_has_ended_holds_nothing_whatever_the_job_was_last_said
     pods = [rank_json("mine", 0, "n1", node="n1"), rank_json("mine", 1, "n2", node="n2")]
     pods[0]["status"] = {"phase": "Failed"}
     job = seen(*pods, phase=phase, replicas=2, placement=placement("n1", "n2")).job(MINE)
+    assert job is not None
     assert (job.gone, job.bound) == ({0}, {0, 1})
