@@ -1,4 +1,4 @@
-"""Which running jobs stop so that another one starts or grows. The rules of who may stop whom are in `policy`."""
+"""Which running jobs stop so that another one starts or grows. Who may stop: `policy`, `promises.promise_victims`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two kinds of pods ask. A rank of a gang may go only where its released placement says. A foreign pod may not take
 capacity that placements withhold, nor capacity that a bound pod took without kube-scheduler knowing. For the rest
-kube-scheduler's own arithmetic is enough.
+kube-scheduler's own arithmetic is enough. The extender's guard asks these, and has the words of each refusal.
 """
 
 from __future__ import annotations

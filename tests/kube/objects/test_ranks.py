@@ -135,7 +135,7 @@ def test_it_is_known_where_pods_run_on_that_are_no_ranks_any_more(
 
 @pytest.mark.parametrize("phase", ["Launched", "Starting", "Running"])
 def test_a_rank_whose_pod_has_ended_holds_nothing_whatever_the_job_was_last_said_to_do(phase: str) -> None:
-    """A rank may end sooner than the operator says that it runs. Its node is free then, and its user holds it no more."""
+    """A rank may end before the operator says that it runs. Its node is free then, and its user holds it no more."""
     pods = [rank_json("mine", 0, "n1", node="n1"), rank_json("mine", 1, "n2", node="n2")]
     pods[0]["status"] = {"phase": "Failed"}
     job = seen(*pods, phase=phase, replicas=2, placement=placement("n1", "n2")).job(MINE)
