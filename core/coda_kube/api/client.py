@@ -8,14 +8,13 @@ never succeed as it is.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -32,7 +31,7 @@ from coda_kube.api.bodies.errors import TooSlow as TooSlow
 from coda_kube.api.bodies.errors import error_from_answer as error_from_answer
 from coda_kube.api.bodies.json_text import read_json
 from coda_kube.api.bodies.log_tail import last_bytes
-from coda_kube.api.credentials import find_access, new_session
+from coda_kube.api.credentials import find_access, new_session, proxy_for
 from coda_kube.api.steady_clock import SteadyClock
 from coda_kube.api.watching.patience import first_answer
 from coda_kube.objects.json_types import Json
@@ -302,14 +301,8 @@ async def connect(kubeconfig: str | None = None, *, timeout_s: float = 5.0, cont
     `context`: one of the kubeconfig, instead of its current one.
     Its proxy is the kubeconfig's `proxy-url`, else the one that the environment names now. Raises InvalidInput."""
     configuration = await find_access(kubeconfig, context)
-    configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
+    configuration.proxy = configuration.proxy or proxy_for(configuration.host, os.environ)
     return Client(configuration, timeout_s=timeout_s)
-
-
-def _proxy_for(server: str) -> str | None:
-    """The proxy that the environment names for this server, if any: https_proxy and no_proxy, as curl reads them."""
-    url = urlsplit(server)
-    return None if proxy_bypass(url.netloc) else getproxies().get(url.scheme)
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:

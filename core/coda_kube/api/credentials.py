@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import time
@@ -16,8 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -215,6 +218,55 @@ def read_context(where: str, name: str | None = None) -> Context:
 def plain_access(where: str) -> Access | None:
     """Return the Access of the current context there; None where the package is needed. Raises InvalidInput."""
     return _plain(read_context(where))
+
+
+def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy that the environment names for this server, if any: the one that kubectl takes.
+
+    A pod's service account is no exception: client-go makes none, so one environment means the same to all controllers
+    of a cluster, and the server that a pod is told may lie beyond the proxy. Source: golang.org/x/net,
+    `http/httpproxy/proxy.go`."""
+    url = urlsplit(server)
+    proxy = _variable(environ, f"{url.scheme}_proxy")
+    if not proxy or not url.hostname:
+        return None
+    address = _address(url.hostname)
+    if url.hostname == "localhost" or (address and address.is_loopback):
+        return None
+    named = re.search(r":(\d+)$", url.netloc)
+    port = named[1] if named else "443" if url.scheme == "https" else "80"
+    entries = [entry.strip() for entry in _variable(environ, "no_proxy").lower().split(",")]
+    if any(entry == "*" or _excepts(entry, address or url.hostname, port) for entry in entries):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.upper()) or ""
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _excepts(entry: str, host: str | IPv4Address | IPv6Address, port: str) -> bool:
+    """Whether an entry names the server: by a CIDR, or by an address or a domain, each perhaps with a port."""
+    with_port = re.fullmatch(r"(?:\[(.*)\]|([^:]*)):([^:]*)", entry)  # an IPv6 address without brackets has none
+    name, only = (with_port[1] or with_port[2] or "", with_port[3]) if with_port else (entry, "")
+    if only not in ("", port):
+        return False
+    if not isinstance(host, str):
+        try:
+            return host in ip_network(name, strict=False)
+        except ValueError:
+            return False
+    domain = name.removeprefix("*") if name.startswith("*.") else name
+    if domain.startswith("."):  # what is below it, not itself
+        return host.endswith(domain)
+    return domain != "" and f".{host}".endswith(f".{domain}")
 
 
 def _of_service_account(environ: Mapping[str, str], folder: Path) -> Access:

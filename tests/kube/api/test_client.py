@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from coda_kube.api import credentials
 from coda_kube.api.client import NotFound, NotServed, Rejected, TooBusy, connect, error_from_answer
 
 
@@ -56,6 +57,76 @@ async def test_a_server_excepted_from_the_proxy_is_reached_directly(
     client = await connect(_kubeconfig(tmp_path, listener))
     assert await client.get("/api/v1/nodes") == {"for": listener}
     assert (await client.connection())["proxy_url"] is None
+    await client.close()
+
+
+DIRECTLY = [
+    ("10.96.0.1", "10.96.0.0/12"),
+    ("10.96.0.1", "10.97.3.4/12"),
+    ("192.0.2.7:6443", ".svc, 192.0.2.0/24"),
+    ("[2001:db8::1]:6443", "2001:DB8::/48"),
+    ("[2001:db8::1]", "[2001:db8::1]:80"),
+    ("[2001:db8:0:0::1]", "2001:db8::1"),
+    ("192.0.2.7:6443", "192.0.2.7:6443"),
+    ("api.example:6443", "API.example:6443"),
+    ("api.example", "api.example:80"),
+    ("a.api.example", "api.example"),
+    ("a.api.example", ".api.example"),
+    ("a.api.example", "*.api.example"),
+    ("192.0.2.7", "other.example,*"),
+    ("localhost:6443", ""),
+    ("127.0.0.2", ""),
+    ("[::1]:6443", ""),
+]
+BY_PROXY = [
+    ("10.112.0.1", "10.96.0.0/12"),
+    ("[2001:db8:1::1]", "2001:db8::/48"),
+    ("10.96.0.1", "::/0"),
+    ("192.0.2.7:6443", "192.0.2.7:443"),
+    ("api.example", "api.example:6443"),
+    ("api.example", ".api.example,*.api.example"),
+    ("myapi.example", "api.example"),
+    ("192.0.2.7", "2.7,.7,:80, ,,[,x/8"),
+    ("example", "10.0.0.0/8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("server", "excepted", "proxy"),
+    [
+        *[(server, excepted, None) for server, excepted in DIRECTLY],
+        *[(server, excepted, "http://proxy.example:3128") for server, excepted in BY_PROXY],
+    ],
+)
+async def test_exceptions_from_the_proxy_mean_what_they_mean_to_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, excepted: str, proxy: str | None
+) -> None:
+    _only_these_proxies(monkeypatch, {"HTTP_PROXY": "http://proxy.example:3128", "NO_PROXY": excepted})
+    client = await connect(_kubeconfig(tmp_path, server))
+    assert (await client.connection())["proxy_url"] == proxy
+    await client.close()
+
+
+async def test_a_proxy_may_be_named_without_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _only_these_proxies(monkeypatch, {"http_proxy": "", "HTTP_PROXY": "proxy.example:3128"})
+    client = await connect(_kubeconfig(tmp_path, FAR))
+    assert (await client.connection())["proxy_url"] == "http://proxy.example:3128"
+    await client.close()
+
+
+@pytest.mark.parametrize(("excepted", "proxy"), [("10.96.0.0/12", None), (".svc", "http://proxy.example:3128")])
+async def test_a_pod_asks_the_proxy_that_client_go_would_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str, proxy: str | None
+) -> None:
+    """It makes no exception for the server of a service account."""
+    _only_these_proxies(monkeypatch, {"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": excepted})
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
+    for name in ("ca.crt", "token"):
+        (tmp_path / name).write_text("-")
+    client = await connect()
+    assert (client.server, (await client.connection())["proxy_url"]) == ("https://10.96.0.1:443", proxy)
     await client.close()
 
 
