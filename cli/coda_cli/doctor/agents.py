@@ -16,6 +16,10 @@ from coda_kube.objects.quantities import whole_from_quantity
 
 _COMPONENT: Final = AGENT.removeprefix("coda-")
 _PODS: Final = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component={_COMPONENT}"
+_REFUSALS: Final = (
+    f"kubectl -n {SYSTEM_NAMESPACE} describe daemonset {AGENT}: its events say who refuses pods"
+    " (pod security, SCCs: docs/installing.md)"
+)
 _LACKS: Final = {
     "another program": "one program alone should use resctrl: see docs/decisions/0018",
     "hardware has no": "nothing: these nodes limit cores, and no memory bandwidth",
@@ -54,7 +58,8 @@ def _dead(seen: Seen, with_gpus: list[str], profile_by_node: dict[str, Json]) ->
     about = "agents"
     without = [name for name in with_gpus if name not in profile_by_node]
     if without:
-        yield Finding(Level.BAD, about, f"no NodeProfile of {few(without)}", _PODS)
+        fix = _REFUSALS if any(_podless(status) for status in _statuses(seen)) else _PODS
+        yield Finding(Level.BAD, about, f"no NodeProfile of {few(without)}", fix)
     silent = [name for name in with_gpus if name in profile_by_node and is_silent(profile_by_node[name], seen.now_s)]
     if silent:
         fix = f"{_PODS}; where none is to run: kubectl delete nodeprofile NODE"
@@ -62,19 +67,33 @@ def _dead(seen: Seen, with_gpus: list[str], profile_by_node: dict[str, Json]) ->
 
 
 def _unready(seen: Seen) -> Iterator[Finding]:
-    """Yield how many pods of the agents' DaemonSet are not ready: a note while it is rolled out, when some always are.
+    """Yield how many pods the agents' DaemonSet lacks, and how many are not ready: a note while it is rolled out, when
+    some always are.
 
     Nothing where it is not there, or not readable."""
-    for item in seen.daemon_sets or ():
-        metadata, status = item["metadata"], item.get("status") or {}
-        if (metadata["namespace"], metadata["name"]) != (SYSTEM_NAMESPACE, AGENT):
-            continue
-        wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)
+    for status in _statuses(seen):
+        wanted, podless = int(status.get("desiredNumberScheduled") or 0), _podless(status)
+        if podless:
+            has = "has" if podless == 1 else "have"
+            yield Finding(Level.BAD, "agents", f"{podless} of {wanted} {has} no pod", _REFUSALS)
+        created, ready = wanted - podless, int(status.get("numberReady") or 0)
         updated = int(status.get("updatedNumberScheduled") or 0)
-        if ready < wanted and updated < wanted:
+        if ready < created and updated < created:
             yield Finding(Level.NOTE, "agents", f"a roll-out: {updated} of {wanted} are new, {ready} are ready")
-        elif ready < wanted:
-            yield Finding(Level.BAD, "agents", f"{wanted - ready} of {wanted} are not ready", _PODS)
+        elif ready < created:
+            yield Finding(Level.BAD, "agents", f"{created - ready} of {wanted} are not ready", _PODS)
+
+
+def _statuses(seen: Seen) -> Iterator[Json]:
+    """Yield the status of the agents' DaemonSet, if it is there."""
+    for item in seen.daemon_sets or ():
+        if (item["metadata"]["namespace"], item["metadata"]["name"]) == (SYSTEM_NAMESPACE, AGENT):
+            yield item.get("status") or {}
+
+
+def _podless(status: Json) -> int:
+    """On how many nodes a DaemonSet wants a pod and has none: the API server refuses them."""
+    return max(0, int(status.get("desiredNumberScheduled") or 0) - int(status.get("currentNumberScheduled") or 0))
 
 
 def gpus_of(node: Json) -> int:

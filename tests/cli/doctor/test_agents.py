@@ -15,11 +15,15 @@ from tests.cli.doctor.test_findings import NOW_S, WELL, daemon_set, node, profil
 EVERYWHERE = {"operator": "Exists"}
 
 
-def agent_set(wanted: int, ready: int, namespace: str = "coda-system", updated: int | None = None) -> Json:
-    new = wanted if updated is None else updated
+def agent_set(
+    wanted: int, ready: int, namespace: str = "coda-system", *, updated: int | None = None, created: int | None = None
+) -> Json:
+    there = wanted if created is None else created
+    new = there if updated is None else updated
     found = daemon_set("coda-agent", EVERYWHERE)
     found["metadata"]["namespace"] = namespace
-    return found | {"status": {"desiredNumberScheduled": wanted, "numberReady": ready, "updatedNumberScheduled": new}}
+    status = {"desiredNumberScheduled": wanted, "currentNumberScheduled": there, "updatedNumberScheduled": new}
+    return found | {"status": status | {"numberReady": ready}}
 
 
 def test_a_node_whose_agent_is_silent_is_named() -> None:
@@ -59,6 +63,43 @@ def test_agents_that_are_not_ready_are_counted(daemon_set: Json, says: list[str]
 def test_a_roll_out_is_no_fault() -> None:
     found = told(replace(WELL, daemon_sets=[agent_set(20, 18, updated=4)]))
     assert found == [(Level.NOTE, "agents", "a roll-out: 4 of 20 are new, 18 are ready")]
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "expected"),
+    [
+        pytest.param(agent_set(5, 0, created=0), [(Level.BAD, "agents", "5 of 5 have no pod")], id="none"),
+        pytest.param(agent_set(5, 4, created=4), [(Level.BAD, "agents", "1 of 5 has no pod")], id="one less"),
+        pytest.param(
+            agent_set(5, 1, created=4),
+            [(Level.BAD, "agents", "1 of 5 has no pod"), (Level.BAD, "agents", "3 of 5 are not ready")],
+            id="and others are not ready",
+        ),
+        pytest.param(
+            agent_set(5, 3, created=4, updated=1),
+            [
+                (Level.BAD, "agents", "1 of 5 has no pod"),
+                (Level.NOTE, "agents", "a roll-out: 1 of 5 are new, 3 are ready"),
+            ],
+            id="in a roll-out",
+        ),
+    ],
+)
+def test_agents_whose_pods_are_refused_are_no_roll_out(
+    daemon_set: Json, expected: list[tuple[Level, str, str]]
+) -> None:
+    """As where pod security, a quota or OpenShift's SCCs refuse them: no list of pods says so, but events do."""
+    seen = replace(WELL, daemon_sets=[daemon_set])
+    assert told(seen) == expected
+    refused = next(one for one in findings(seen) if one.level is Level.BAD)
+    assert refused.fix.startswith("kubectl -n coda-system describe daemonset coda-agent")
+
+
+def test_a_node_without_a_profile_is_not_looked_for_among_pods_that_are_not_there() -> None:
+    found = [*findings(replace(WELL, profiles=[], daemon_sets=[agent_set(2, 0, created=0)]))]
+    fixes = {one.says: one.fix for one in found if one.about == "agents"}
+    assert fixes.keys() == {"no NodeProfile of n1 and n2", "2 of 2 have no pod"}
+    assert all("describe daemonset" in fix for fix in fixes.values())
 
 
 def test_agents_of_whom_none_ever_ran_are_not_called_switched_off() -> None:
