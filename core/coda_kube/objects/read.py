@@ -37,7 +37,7 @@ from coda_kube.objects.pods.cpu_job import (
     is_recreated,
 )
 from coda_kube.objects.pods.main_container import keeps_to_itself
-from coda_kube.objects.pods.node_terms import constraints_from_json, pin_of
+from coda_kube.objects.pods.node_terms import constraints_from_json, has_preferences, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
@@ -103,6 +103,7 @@ class Pod:
     member: GangMember | None
     nominated_to: str | None = None  # where kube-scheduler expects to bind it: it waits there, for a volume perhaps
     has_wishes: bool = False  # has affinity or spreading of its own
+    has_preferences: bool = False  # some of it only says which nodes are better: kube-scheduler scores them by it
     grace_s: float = 0.0  # of a terminating pod: how long it may take to end
     cpu_job: CpuJob | None = None  # None: the pod is no CPU job
     user: str = ""  # who asked for it, or for the job that it is a rank of
@@ -147,6 +148,7 @@ def pod_from_json(item: Item) -> Pod:
         member=_member(metadata) if cpu_job is None else _only_rank(metadata, cpu_job),
         nominated_to=status.get("nominatedNodeName") or None,
         has_wishes=bool(spec.get("affinity") or spec.get("topologySpreadConstraints")),
+        has_preferences=has_preferences(spec),
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         cpu_job=cpu_job,
         user=user_from_json(metadata),
@@ -294,6 +296,7 @@ def job_from_pod(
             borrows=cpu.borrows,
             stop=StopOrder(cause=StopCause.RECLAIM, by=JobId(""), since_s=0.0) if is_stopped else None,
         )
+    comes_back = ends_in_time(cpu) and is_recreated(cpu, ignored_disruptions=ignored_disruptions)
     job = Job(
         id=cpu_job_id(*pod.id.split("/", 1)),
         uid=pod.uid,
@@ -308,9 +311,7 @@ def job_from_pod(
         reclaimed=cpu.reclaimed,
         placement=placement,
         user=cpu.user,
-        may_borrow=not cpu.is_service
-        and ends_in_time(cpu)
-        and is_recreated(cpu, ignored_disruptions=ignored_disruptions),
+        may_borrow=not cpu.is_service and comes_back,
     )
     return with_ranks(job, {pod.id: pod})
 
@@ -354,8 +355,7 @@ def _generation(metadata: Item, status: Item, phase: Phase) -> tuple[int, bool]:
 def _sizes(status: Item, request: Item, attempt: int) -> tuple[Resources, int, int]:
     """The request of one rank now, the cores of its main container, and the last wish whose resize has ended."""
     asked, cores = resources_from_quantities(request["resources"], pods=1), int(request["cpusPerReplica"])
-    resize = resize_from_json(status)
-    if resize is None or resize.attempt != attempt:
+    if (resize := resize_from_json(status)) is None or resize.attempt != attempt:
         return asked, cores, 0
     asked = replace(asked, cpu_m=asked.cpu_m + (resize.cores - cores) * 1000)
     return asked, resize.cores, resize.sequence if resize.has_ended else resize.sequence - 1

@@ -89,12 +89,16 @@ class Guard:
         """How much better each node is than the worst one offered, up to `MAX_SCORE`; the worst are left out.
 
         The best node is, for a rank, the one in its placement; for a foreign pod, a full one. kube-scheduler adds these
-        scores to its own, and nothing for a node that is left out: only differences matter."""
+        scores to its own, and nothing for a node that is left out: only differences matter. A foreign pod's own
+        preferences weigh more: then a node without free GPUs is one better than any other."""
         member = question.pod.member
         if member is not None:
             node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(question.pod))
             return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
         self._capacity.catch_up()
+        if question.pod.has_preferences:
+            full = dict.fromkeys(filter(self._capacity.best_nodes.__contains__, question.names), 1)
+            return full if len(full) < len(question.names) else {}
         score_by_node = self._capacity.score_by_node
         try:
             scores = list(map(score_by_node.__getitem__, question.names))

@@ -205,6 +205,43 @@ def test_foreign_pods_prefer_nodes_with_the_fewest_free_gpus(known: Known) -> No
     assert known.scores(pod_json("foreign"), "n1", "n2", "n3") == {"n2": 6, "n3": 8}
 
 
+def _preferring(kind: str, gpus: int = 0) -> dict[str, Any]:
+    pod = pod_json("replica", gpus=gpus)
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "triton"}}}
+    if kind == "spreading":
+        pod["spec"]["topologySpreadConstraints"] = [term | {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
+    else:
+        preferred = [{"weight": 100, "podAffinityTerm": term}]
+        pod["spec"]["affinity"] = {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    return pod
+
+
+SOFT = ["nodeAffinity", "podAffinity", "podAntiAffinity", "spreading"]
+
+
+@pytest.mark.parametrize("kind", SOFT)
+def test_what_a_pod_prefers_outweighs_how_many_gpus_are_free(known: Known, kind: str) -> None:
+    """One preference is worth up to 200 points in kube-scheduler's sum, and one point of ours 130."""
+    known.pod(None, pod_json("a", gpus=4, node="n2"))
+    assert known.scores(_preferring(kind, gpus=1), "n1", "n2") == {}, "both have free GPUs"
+    known.job("gang", gpus=8, placement=placement("n3"))
+    assert known.scores(_preferring(kind), "n1", "n2", "n3", "x") == {"n3": 1}
+    assert known.scores(_preferring(kind), "n3") == {}, "all nodes are alike"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+    ],
+)
+def test_a_rule_of_a_pod_takes_nothing_off_the_scores(known: Known, rule: dict[str, Any]) -> None:
+    """kube-scheduler offers only the nodes that meet it, and scores none by it."""
+    known.pod(None, pod_json("a", gpus=4, node="n2"))
+    assert known.scores(pod_json("pinned", spec=rule), "n1", "n2") == {"n2": 4}
+
+
 def test_where_all_nodes_are_alike_no_score_is_told(known: Known) -> None:
     known.job("gang", gpus=8, placement=placement("n3"))
     assert known.scores(pod_json("foreign"), "n1", "n2") == {}

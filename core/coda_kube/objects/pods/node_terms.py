@@ -1,4 +1,4 @@
-"""The node selector terms of pods: which nodes they allow, and how one node becomes the only one."""
+"""Where pods say they may or would rather be: which nodes their terms allow, and how one node becomes the only one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from coda_kube.objects.json_types import Json
 
 Item = Mapping[str, Any]
 
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -17,6 +18,15 @@ def required_terms(spec: Item) -> tuple[Item, ...]:
     """Return the node selector terms that a pod's affinity requires one of."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     return tuple((affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
+
+
+def has_preferences(spec: Item) -> bool:
+    """True if kube-scheduler scores nodes by what the pod itself says about them, its rules aside."""
+    kinds = (spec.get("affinity") or {}).values()
+    spreads = spec.get("topologySpreadConstraints") or ()
+    return any(kind and kind.get(_PREFERRED) for kind in kinds) or any(
+        spread.get("whenUnsatisfiable") == "ScheduleAnyway" for spread in spreads
+    )
 
 
 def pin_of(spec: Item) -> str | None:
