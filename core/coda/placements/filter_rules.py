@@ -92,6 +92,8 @@ def kept_for_gangs(
     all of them together could fill a node."""
     too_small_for = too_small_for or partial(full_for, names=room_by_node, room_by_node=room_by_node)
     refused = too_small_for(request)
+    if others and total.other:
+        total = total.of_kinds(request)  # by a port or a device that is not asked for, no node is doubtful
     doubtful = too_small_for(request + total) - refused if others else set()
     taken = in_flight_by_node(others, doubtful) if doubtful else {}
     refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))

@@ -8,6 +8,7 @@ of Python. So nothing here loops over nodes in Python: a change costs a few sear
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Set
 from typing import Final
 
 from coda.model import Resources
@@ -22,6 +23,8 @@ class CapacityIndex:
     def __init__(self) -> None:
         self._amounts_by_node: dict[str, dict[str, int]] = {}
         self._nodes_by_resource: dict[str, _NodesByAmount] = {}
+        self._ports_by_node: dict[str, Set[str]] = {}  # host ports in use
+        self._nodes_by_port: dict[str, set[str]] = {}
 
     def set_free(self, node: str, free: Resources | None) -> None:
         """Set what is free on a node; None: the node is gone. O(log nodes) and a move of pointers per resource."""
@@ -39,6 +42,7 @@ class CapacityIndex:
             self._amounts_by_node[node] = after
         elif before is not None:
             del self._amounts_by_node[node]
+        self._set_ports(node, free)
 
     def too_small_for(self, request: Resources) -> set[str]:
         """The nodes where `request` does not fit. No amount of it may be negative. O(nodes found)."""
@@ -47,7 +51,23 @@ class CapacityIndex:
             if asked:
                 nodes = self._nodes_by_resource.get(resource)
                 found.update(self._amounts_by_node if nodes is None else nodes.below(asked))
+        for port, asked in request.other.items():
+            if asked and port.startswith(HOST_PORT):  # every node has one, although none lists it
+                found.update(self._nodes_by_port.get(port, ()) if asked == 1 else self._amounts_by_node)
         return found
+
+    def _set_ports(self, node: str, free: Resources | None) -> None:
+        other = free.other.items() if free is not None else ()
+        before = self._ports_by_node.pop(node, frozenset[str]())
+        after = {name for name, amount in other if amount < 0 and name.startswith(HOST_PORT)}
+        if after:
+            self._ports_by_node[node] = after
+        for port in before - after:
+            self._nodes_by_port[port].discard(node)
+            if not self._nodes_by_port[port]:
+                del self._nodes_by_port[port]
+        for port in after - before:
+            self._nodes_by_port.setdefault(port, set()).add(node)
 
     def _add_resource(self, resource: str) -> None:
         self._nodes_by_resource[resource] = nodes = _NodesByAmount()

@@ -10,17 +10,22 @@ from coda_extender.guard.capacity_index import CapacityIndex
 
 NAMES = ("n1", "n2", "n3", "n4")
 OTHER = ("rdma/hca", "gpus", "hugepages-2Mi")  # names are any text, a field's too
+PORTS = ("hostPort/80-TCP", "hostPort/29500-TCP")  # of which no node lists any
 
 
 def amounts(least: int) -> st.SearchStrategy[Resources]:
-    number = st.integers(least, 3)
+    number, ports = st.integers(least, 3), st.integers(least, 2 if least == 0 else 0)
     return st.builds(
         Resources,
         cpu_m=number,
         memory_bytes=number,
         gpus=number,
         pods=number,
-        other=st.dictionaries(st.sampled_from(OTHER), number, max_size=2),
+        other=st.builds(
+            dict[str, int].__or__,
+            st.dictionaries(st.sampled_from(OTHER), number, max_size=2),
+            st.dictionaries(st.sampled_from(PORTS), ports),
+        ),
     )
 
 

@@ -119,6 +119,22 @@ def test_what_a_placement_leaves_may_be_taken(known: Known) -> None:
     assert known.ask(pod_json("three", gpus=3), "n1").passed == []
 
 
+def _with_port(name: str, port: int) -> dict[str, Any]:
+    pod = pod_json(name)
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+    return pod
+
+
+def test_a_host_port_that_a_placement_needs_is_kept(known: Known) -> None:
+    asked = {"resources": {"nvidia.com/gpu": "2", "hostPort/29500-TCP": "1"}, "cpusPerReplica": 4}
+    known.job("gang", gpus=2, placement=placement("n1"), request=asked)
+    answer = known.ask(_with_port("service", 29500), "n1", "n2")
+    assert answer == Answer(passed=["n2"], refused={"n1": WITHHELD})
+    assert known.ask(_with_port("service", 80), "n1", "n2").passed == ["n1", "n2"]
+    known.job("gang", gpus=2, phase="Succeeded", placement=placement("n1"), request=asked)
+    assert known.ask(_with_port("service", 29500), "n1", "n2").passed == ["n1", "n2"]
+
+
 def test_of_two_pods_for_the_last_place_beside_a_placement_only_one_passes(known: Known) -> None:
     known.job("gang", gpus=6, placement=placement("n1"))
     assert known.ask(pod_json("one", gpus=2), "n1").passed == ["n1"]
