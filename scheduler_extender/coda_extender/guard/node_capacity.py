@@ -6,6 +6,7 @@ takes over the last few changes; a hundred of them are taken over without a requ
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Resources
@@ -16,12 +17,16 @@ from coda_extender.guard.cluster_use import ClusterUse
 from coda_kube.cluster_state import ClusterState
 
 _MOST_CHANGES: Final = 100  # taking one over takes about 10 us: a request waits a millisecond at most
+_ANY_GPUS: Final = 2**40
+"""Free on a node that lists no GPUs. A pod may get some there by a DRA driver (`extendedResourceName`), and only
+kube-scheduler knows how many are left."""
 
 
 class NodeCapacity:
     """Capacity and scores of nodes as of the last `catch_up`.
 
     `free_by_node`: allocatable - used - withheld. A node that is not known has nothing, less what is withheld there.
+    GPUs are not judged where a node lists none.
     `withholding_nodes`: the nodes where placements withhold capacity. `best_nodes`: those with the best score.
     `use`: the sums over all nodes."""
 
@@ -90,8 +95,11 @@ class NodeCapacity:
         if node is not None:
             missing = self._state.short_nodes.missing_by_name.get(name, NOTHING)
             free = node.allocatable - missing - self._state.use.of(name)
-            self.free_by_node[name] = free = free if withheld is None else free - withheld
+            free = free if withheld is None else free - withheld
             self._set_score(name, foreign_score(free.gpus))
+            if not node.allocatable.gpus and not (withheld is not None and withheld.gpus):
+                free = replace(free, gpus=_ANY_GPUS)
+            self.free_by_node[name] = free
         else:
             self._set_score(name, None)
             self.free_by_node.pop(name, None)

@@ -119,6 +119,19 @@ def test_what_a_placement_leaves_may_be_taken(known: Known) -> None:
     assert known.ask(pod_json("three", gpus=3), "n1").passed == []
 
 
+def test_gpus_that_a_node_does_not_list_are_not_judged(known: Known) -> None:
+    """Those of a DRA driver, asked for by `extendedResourceName`: only kube-scheduler knows what is free of them."""
+    known.node("dra", gpus=0)
+    known.pod(None, first := pod_json("first", gpus=1))
+    assert known.ask(first, "dra").passed == ["dra"]
+    known.pod(first, pod_json("first", gpus=1, node="dra"))
+    assert known.ask(pod_json("second", gpus=1), "dra").passed == ["dra"]
+    assert known.ask(pod_json("large", gpus=1, cpu="48"), "dra").passed == [], "cores are judged as everywhere"
+    assert known.scores(pod_json("third", gpus=1), "dra", "n1") == {"dra": 8}
+    known.job("gang", gpus=1, placement=placement("dra"))
+    assert known.ask(pod_json("second", gpus=1), "dra").passed == [], "the node had GPUs when the gang was placed"
+
+
 def _with_port(name: str, port: int) -> dict[str, Any]:
     pod = pod_json(name)
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
