@@ -297,7 +297,7 @@ class Loop:
         return self._calibration_problems
 
     async def _calibrate(self, local: tuple[LocalPod, ...]) -> tuple[str, ...]:
-        gpu_pods = [pod.id for pod in local if pod.trains and not pod.ended]
+        gpu_pods = [pod.id for pod in local if pod.needs_quiet]
         before, has_come = {pod.uid for pod in local}, threading.Event()
         measuring = asyncio.ensure_future(self._on_node(lambda: self._node.calibrate(gpu_pods, has_come.is_set)))
         try:

@@ -38,9 +38,11 @@ def read_cpu_times(files: Files) -> CpuTimes:
 
 
 def reason_not_idle(before: CpuTimes, after: CpuTimes, gpu_pods: Collection[str]) -> str | None:
-    """Return why the node must not be measured now, in one sentence; None: it is idle. `gpu_pods`: pods with GPUs."""
+    """Return why the node must not be measured now, in one sentence; None: it is idle.
+
+    `gpu_pods`: pods with GPUs or other devices."""
     if gpu_pods:
-        return f"pods with GPUs run on this node: {', '.join(sorted(gpu_pods)[:3])}"
+        return f"pods with GPUs or other devices run on this node: {', '.join(sorted(gpu_pods)[:3])}"
     if after.all <= before.all:
         return "it cannot be told whether the node is idle: its CPU time does not pass"
     share = (after.busy - before.busy) / (after.all - before.all)

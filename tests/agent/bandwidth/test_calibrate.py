@@ -129,7 +129,7 @@ def test_a_busy_node_is_not_measured(rig: Rig) -> None:
 
 
 def test_a_node_with_training_pods_is_not_measured(rig: Rig) -> None:
-    with refused(rig, "pods with GPUs run on this node: ml/train-0"):
+    with refused(rig, "pods with GPUs or other devices run on this node: ml/train-0"):
         calibrate(rig.files, Groups(rig.files), (0,), PLAN, rig.clock, gpu_pods=["ml/train-0"])
 
 
@@ -158,7 +158,7 @@ def test_without_a_monitoring_id_the_node_is_not_measured(rig: Rig) -> None:
         (CpuTimes(busy=1005, all=10_200), (), None),
         (CpuTimes(busy=1011, all=10_200), (), "the node is busy: 6% of its CPU time"),
         (IDLE, (), "it cannot be told whether the node is idle: its CPU time does not pass"),
-        (CpuTimes(busy=1000, all=10_200), ("b", "a"), "pods with GPUs run on this node: a, b"),
+        (CpuTimes(busy=1000, all=10_200), ("b", "a"), "pods with GPUs or other devices run on this node: a, b"),
     ],
 )
 def test_a_node_is_idle_when_next_to_nothing_runs(

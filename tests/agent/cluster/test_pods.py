@@ -66,6 +66,58 @@ def test_others_are_throttled_for_training_jobs_and_for_who_asks(pod: dict[str, 
     assert Protection.TRAINING in local.protections
 
 
+DEVICES: dict[str, dict[str, Any]] = {
+    "a MIG slice": {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
+    "a renamed time slice": {"limits": {"nvidia.com/gpu.shared": "1"}},
+    "another vendor's GPU": {"limits": {"amd.com/gpu": "1"}},
+    "a claim": {"claims": [{"name": "gpu"}]},
+}
+
+
+def with_device(resources: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    pod = pod_json("triton", metadata={"namespace": "default", "uid": "t", **metadata}) | {"status": RUNNING}
+    pod["spec"]["containers"][0]["resources"] = resources
+    if "claims" in resources:
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "my-gpu"}]
+    return pod
+
+
+@pytest.mark.parametrize("resources", DEVICES.values(), ids=DEVICES)
+def test_pods_with_other_devices_are_no_cpu_pods(resources: dict[str, Any]) -> None:
+    """They were throttled, also where they asked for protection, and their node was loaded fully as an idle one."""
+    pod = with_device(resources)
+    plain, asking_for_it = (local_pod_from_json(one, {"default"}) for one in (pod, labelled(pod, "protect")))
+    assert (plain.trains, asking_for_it.trains) == (True, True)
+    assert (plain.is_protected, asking_for_it.is_protected) == (False, True)
+    assert Protection.TRAINING in plain.protections
+    assert plain.needs_quiet
+
+
+@pytest.mark.parametrize(
+    "limits", [{"cpu": "4", "hugepages-2Mi": "1Gi"}, {"nvidia.com/mig-3g.40gb": "0"}, {"coda.scheduler/thing": "1"}]
+)
+def test_a_pod_without_devices_is_a_cpu_pod(limits: dict[str, str]) -> None:
+    pod = labelled(with_device({"limits": limits}), "protect")
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    local = local_pod_from_json(pod, {"default"})
+    assert (local.trains, local.is_protected, local.protections, local.needs_quiet) == (
+        False,
+        False,
+        frozenset(),
+        False,
+    )
+
+
+def test_only_what_watches_devices_on_each_node_does_not_keep_it_from_being_measured() -> None:
+    """A DaemonSet's pod is there for ever: a monitor with a claim for admin access would prevent the calibration."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "u", "controller": True}
+    monitor = with_device(DEVICES["a claim"], ownerReferences=[owner])
+    assert not local_pod_from_json(monitor, {"default"}).needs_quiet
+    assert local_pod_from_json(labelled(monitor, "protect"), {"default"}).needs_quiet
+    assert not local_pod_from_json(monitor | {"status": {"phase": "Succeeded"}}, {"default"}).needs_quiet
+    assert local_pod_from_json(NOTEBOOK, {"default"}).needs_quiet
+
+
 @pytest.mark.parametrize(
     ("owner", "spared"),
     [
