@@ -26,6 +26,7 @@ from coda.policy.arrays import (
     cpu_jobs_capacity,
     gpu_jobs_capacity,
     held_by,
+    others_reserve_m,
     returnable_cpu_m,
     victims,
 )
@@ -54,9 +55,10 @@ class ArrayCapacity:
         self._reserves = division.reserves_cpu_m
         self._held: list[dict[JobId, Held]] = [{} for _ in capacity.nodes]
         self._claims: list[Claims | None] = [NO_CLAIMS for _ in capacity.nodes]  # None: add up again
-        self._seen: list[tuple[int, Claims] | None] = [
+        self._others_m = [0 for _ in capacity.nodes]  # of the reserve, used by GPU pods of others
+        self._seen: list[tuple[int, Claims, int] | None] = [
             None for _ in capacity.nodes
-        ]  # free amount and claims at the last `_recompute`
+        ]  # free amount, claims and `_others_m` at the last `_recompute`
         self._after_stops = [
             (NOTHING, NOTHING, NOTHING) for _ in capacity.nodes
         ]  # views GPU, AFTER_RECLAIM, AFTER_MIGRATION
@@ -122,15 +124,28 @@ class ArrayCapacity:
         claims = self._claims[number]
         self._claims[number] = None if claims is None else claims_with(claims, before, after)
 
+    def _claims_on(self, number: int) -> Claims:
+        claims = self._claims[number]
+        if claims is None:
+            held = self._held[number]
+            claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
+        return claims
+
+    def refresh_others(self, numbers: Iterable[int]) -> None:
+        """Find what others hold of these nodes. Call `refresh` after it.
+
+        What is free there must be as the world says: what is set aside in a cycle is not theirs."""
+        capacity = self._capacity
+        for number in numbers:
+            size, free, reserve = capacity.nodes[number].allocatable, capacity.free(number), self._reserves[number]
+            self._others_m[number] = others_reserve_m(size, free, self._claims_on(number), reserve)
+
     def refresh(self, numbers: Iterable[int]) -> None:
         """Recompute the views of these nodes. O(1) for a node where nothing changed."""
         free_amounts, seen_by_node = self._capacity.free_amounts, self._seen
         for number in numbers:
-            claims = self._claims[number]
-            if claims is None:
-                held = self._held[number]
-                claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
-            seen = (free_amounts[number], claims)
+            claims = self._claims_on(number)
+            seen = (free_amounts[number], claims, self._others_m[number])
             if seen_by_node[number] != seen:
                 seen_by_node[number] = seen
                 self._recompute(number, claims)
@@ -156,15 +171,16 @@ class ArrayCapacity:
 
     def _recompute(self, number: int, claims: Claims) -> None:
         free, reserve = self._capacity.free(number), self._reserves[number]
+        gpu_jobs_m = claims.gpu_jobs_cpu_m + self._others_m[number]
         gpu, cpu, reclaimed, migrated = self._capacities[:4]
         own = free
         if gpu is not self._capacity:
-            own = gpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve)
+            own = gpu_jobs_capacity(free, gpu_jobs_m, reserve)
             gpu.set_free(number, own)
-        of_cpu_jobs = cpu_jobs_capacity(free, claims.gpu_jobs_cpu_m, reserve)
+        of_cpu_jobs = cpu_jobs_capacity(free, gpu_jobs_m, reserve)
         cpu.set_free(number, of_cpu_jobs)
         if self._returned is not None:
-            returned_m = returnable_cpu_m(claims, reserve)
+            returned_m = returnable_cpu_m(gpu_jobs_m, claims.spare_cpu_m, reserve)
             returned = of_cpu_jobs.with_cpu(of_cpu_jobs.cpu_m + returned_m) if returned_m else of_cpu_jobs
             self._returned.set_free(number, returned)
         moved = claims.movable if self._migration and self._is_large[number] else claims.borrowed

@@ -324,6 +324,8 @@ class WorldIndex:
         numbers = [number for name in touched if (number := capacity.number_by_name.get(name)) is not None]
         for number in numbers:
             capacity.set_free(number, free_on(capacity.nodes[number], takers))
+        if self.arrays is not None:
+            self.arrays.refresh_others(numbers)
         self._refresh_views(numbers)
 
     def _refresh_views(self, numbers: Iterable[int]) -> None:

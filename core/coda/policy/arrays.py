@@ -121,6 +121,7 @@ class Claims(NamedTuple):
     movable: Resources = NOTHING  # the same plus what guests hold: what stops for large GPU jobs free
     cpu_jobs_cpu_m: int = 0  # held by CPU jobs that do not give it back
     spare_cpu_m: int = 0  # of what GPU jobs hold, what they can give back
+    gpus: int = 0  # held by GPU jobs
 
 
 NO_CLAIMS: Final = Claims()
@@ -128,25 +129,26 @@ NO_CLAIMS: Final = Claims()
 
 def claims_of(held: Iterable[Held]) -> Claims:
     """Return the sums."""
-    cpu_m, own_m, spare_m, borrowed, moved = 0, 0, 0, NOTHING, NOTHING
+    cpu_m, own_m, spare_m, gpus, borrowed, moved = 0, 0, 0, 0, NOTHING, NOTHING
     for job, amount, is_borrower, may_move, _, ranks, spare, kept_m in held:
         if job.request.gpus:
             cpu_m += amount.cpu_m + kept_m
             spare_m += ranks * spare * 1000
+            gpus += amount.gpus
         elif not is_borrower:
             own_m += amount.cpu_m
         if is_borrower:
             borrowed = borrowed + amount if borrowed is not NOTHING else amount
         elif may_move:
             moved = moved + amount if moved is not NOTHING else amount
-    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved, own_m, spare_m)
+    return Claims(cpu_m, borrowed, borrowed if moved is NOTHING else borrowed + moved, own_m, spare_m, gpus)
 
 
 def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Claims | None:
     """Return the sums after a job holds `after` instead of `before`; None if they must be computed again."""
     if before is not None and after is not None and before[1:] == after[1:]:
         return claims
-    cpu_m = own_m = spare_m = 0
+    cpu_m = own_m = spare_m = gpus = 0
     for held, sign in ((before, -1), (after, 1)):
         if held is None:
             continue
@@ -155,9 +157,10 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
         if held.amount.gpus:
             cpu_m += sign * (held.amount.cpu_m + held.kept_cpu_m)
             spare_m += sign * held.ranks * held.spare * 1000
+            gpus += sign * held.amount.gpus
         else:
             own_m += sign * held.amount.cpu_m
-    if not cpu_m and not own_m and not spare_m:
+    if not cpu_m and not own_m and not spare_m and not gpus:
         return claims
     return Claims(
         claims.gpu_jobs_cpu_m + cpu_m,
@@ -165,21 +168,39 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
         claims.movable,
         claims.cpu_jobs_cpu_m + own_m,
         claims.spare_cpu_m + spare_m,
+        claims.gpus + gpus,
     )
+
+
+def others_reserve_m(size: Resources, free: Resources, claims: Claims, reserve_cpu_m: int) -> int:
+    """Return the millicores of the reserve that GPU pods of others use: pods outside Coda, or of attempts that ended.
+
+    All that others hold, up to their GPUs' part of the reserve: whose cores they are is not known, and those of pods
+    without GPUs count first. It never exceeds what others hold. So CPU jobs never own more than the division says, and
+    the whole reserve is there again when these pods have ended. Our choice: the rest of their part stays reserved, as
+    beside a training job that does with fewer cores."""
+    gpus = size.gpus - free.gpus - claims.gpus
+    if gpus <= 0 or not size.gpus:
+        return 0
+    held_m = claims.gpu_jobs_cpu_m + claims.cpu_jobs_cpu_m + claims.borrowed.cpu_m
+    part_m = reserve_cpu_m * min(gpus, size.gpus) // size.gpus
+    return max(0, min(part_m, size.cpu_m - free.cpu_m - held_m))
 
 
 Victim = tuple[Held, StopCause]
 
 
 def cpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
-    """Return what CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use."""
+    """Return what CPU jobs may take without borrowing: what is free, less the reserve that GPU jobs do not use.
+
+    Here and below `gpu_jobs_cpu_m` is with `others_reserve_m`."""
     unused = reserve_cpu_m - gpu_jobs_cpu_m
     return free.with_cpu(free.cpu_m - unused) if unused > 0 else free
 
 
-def returnable_cpu_m(claims: Claims, reserve_cpu_m: int) -> int:
+def returnable_cpu_m(gpu_jobs_cpu_m: int, spare_cpu_m: int, reserve_cpu_m: int) -> int:
     """Return what GPU jobs can give back to the CPU array: what they hold beyond their reserve, as far as they can."""
-    return max(0, min(claims.gpu_jobs_cpu_m - reserve_cpu_m, claims.spare_cpu_m))
+    return max(0, min(gpu_jobs_cpu_m - reserve_cpu_m, spare_cpu_m))
 
 
 def gpu_jobs_capacity(free: Resources, gpu_jobs_cpu_m: int, reserve_cpu_m: int) -> Resources:
