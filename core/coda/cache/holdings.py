@@ -11,7 +11,9 @@ from coda.change_log import ChangeLog
 from coda.model.job import Job, JobId
 from coda.model.quota_scopes import QuotaScope, is_counted
 from coda.model.resources import GPUS, amount_of
-from coda.nodes.node_search import EligibleNodes
+from coda.nodes.free_capacity import FreeCapacity
+from coda.nodes.node_groups import NodeGroups
+from coda.nodes.node_search import EligibleNodes, RankClass
 
 
 class Holding(NamedTuple):
@@ -145,6 +147,51 @@ class Holdings:
         if not amount or len(eligible.matching) == len(self._number_by_name):
             return amount * len(holding.nodes)
         return amount * sum(self._number_by_name.get(name) in eligible.matching for name in holding.nodes)
+
+
+class GpusOfOthers:
+    """Whether pods of others alone keep gangs from their GPUs at the end of a cycle: then no job's end helps."""
+
+    def __init__(self, capacity: FreeCapacity, holdings: Holdings) -> None:
+        self._capacity = capacity
+        self._holdings = holdings
+        self._without_jobs: list[int] | None = None
+        self._are_any = True
+        self._ranks: dict[tuple[NodeGroups, int], tuple[int, int]] = {}  # without jobs, and without any pods
+
+    def keep_out(self, rank_class: RankClass, replicas: int) -> bool:
+        """True if too few GPUs for the gang would be free on its usable nodes even after every job has ended.
+
+        O(nodes + ranks held) at the first call; O(usable nodes) for each kind of ranks, if others hold any GPU."""
+        asked = rank_class.request.gpus
+        if not asked:
+            return False
+        if self._without_jobs is None:
+            self._without_jobs = self._find_without_jobs()
+        if not self._are_any:
+            return False
+        key = (rank_class.groups, asked)
+        if key not in self._ranks:
+            sizes, numbers = self._capacity.nodes, rank_class.groups.amount_by_node
+            self._ranks[key] = (
+                sum(self._without_jobs[number] // asked for number in numbers),
+                sum(sizes[number].allocatable.gpus // asked for number in numbers),
+            )
+        without_jobs, empty = self._ranks[key]
+        return without_jobs < replicas <= empty
+
+    def _find_without_jobs(self) -> list[int]:
+        """The GPUs of each node that would be free without any job."""
+        capacity = self._capacity
+        found = [capacity.free(number).gpus for number in range(len(capacity.nodes))]
+        for job, names in self._holdings.all():
+            for name in names if job.request.gpus else ():
+                number = capacity.number_by_name.get(name)
+                if number is not None:
+                    found[number] += job.request.gpus
+        sizes = [node.allocatable.gpus for node in capacity.nodes]
+        self._are_any = any(gpus < size for gpus, size in zip(found, sizes, strict=True))
+        return [min(size, max(0, gpus)) for gpus, size in zip(found, sizes, strict=True)]
 
 
 def holds_the_same(job: Job, before: Job) -> bool:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from coda.cache.gang_class import ClassVerdict, GangClass, QueuedJob
+from coda.cache.holdings import GpusOfOthers
 from coda.cache.own_cores import lacks_own_cores
 from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cache.world_index import WorldIndex
@@ -135,6 +136,7 @@ class _ReasonFinder:
         self._search = index.search
         self._bottlenecks = index.bottlenecks
         self._holdings = index.holdings
+        self._others = GpusOfOthers(index.capacity, index.holdings)
         self._config = index.config
         self._quotas = quotas
         self._now_s = now_s
@@ -167,7 +169,8 @@ class _ReasonFinder:
             return
         lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
         if lack is None:
-            held = MANY_START if self._starts_later(job) else lacks_own_cores(self._index.arrays, job) or self._held
+            is_later = self._in_turns and not job.request.gpus
+            held = MANY_START if is_later else lacks_own_cores(self._index.arrays, job) or self._held
             verdict.set_reason(held, comes_first=False)
         elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
             verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
@@ -183,18 +186,17 @@ class _ReasonFinder:
             self._lacks[key] = self._new_lack(job, rank_class, anywhere, verdict, over_quota=over_quota)
         return self._lacks[key]
 
-    def _starts_later(self, job: Job) -> bool:
-        return self._in_turns and not job.request.gpus
-
     def _new_lack(
         self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict, *, over_quota: bool
     ) -> _Lack | None:
-        if (self._may_hold_back or self._starts_later(job)) and _fits(job, rank_class):
+        if (self._may_hold_back or (self._in_turns and not job.request.gpus)) and _fits(job, rank_class):
             return None
         shortfall = self._shortfall(job, rank_class, anywhere)._replace(over_quota=over_quota)
         if (tenants := self._index.tenants) is not None and shortfall.short_of in (GPUS, CPU) and not over_quota:
             free = self._bottlenecks.free(anywhere, shortfall.short_of)
             shortfall = shortfall._replace(owner_text=tenants.owner_text(shortfall.short_of, job, free))
+        if shortfall.short_of == GPUS and self._others.keep_out(anywhere, job.replicas):
+            shortfall = shortfall._replace(holders=(), others_alone=True)
         if verdict.shortfall == shortfall and verdict.reason is not None:
             return _Lack(shortfall, verdict.reason)
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))
@@ -311,9 +313,7 @@ class _ReasonFinder:
 
     def _tenant_is_full(self, job: Job) -> WaitReason | None:
         """A virtual cluster of its path may not borrow, and leaves too little for the whole gang."""
-        tenants = self._index.tenants
-        short = tenants.shortage(job) if tenants is not None else None
-        if tenants is None or short is None:
+        if (tenants := self._index.tenants) is None or (short := tenants.shortage(job)) is None:
             return None
         kind = GPUS if job.request.gpus else CPU
         needed, left = amount_text(kind, short.needed), amount_text(kind, short.left)

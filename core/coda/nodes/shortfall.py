@@ -37,6 +37,7 @@ class Shortfall(NamedTuple):
     over_quota: bool = False  # with this gang its tenant would hold more than its own
     short_of: str = ""  # as `name`, or the first of several that are short
     enough_of_it: bool = False  # is free in all
+    others_alone: bool = False  # pods of others hold so many GPUs that no job's end helps; then there are no holders
     owner_text: str = ""  # why what its tenant owns is not there, if that is what is short
 
 
@@ -94,8 +95,7 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         clauses.append(f"{who} could not give back cores of the CPU array (its status.resize says why)")
     if shortfall.owner_text:
         clauses.append(shortfall.owner_text)
-    if not shortfall.holders and kind == "matching" and name is not None:
-        clauses.append("pods outside Coda, or that outlived their TrainingJob, hold the rest")
+    clauses += _others_texts(shortfall, kind)
     return WaitReason(
         code=WaitCode.NO_USABLE_NODE
         if shortfall.blocked + shortfall.avoided == shortfall.matching
@@ -112,6 +112,14 @@ def _insufficient(job: Job, shortfall: Shortfall) -> WaitReason:
         short_of=shortfall.short_of,
         scattered=shortfall.enough_of_it,
     )
+
+
+def _others_texts(shortfall: Shortfall, kind: str) -> list[str]:
+    who = "pods outside Coda, or that outlived their TrainingJob,"
+    if shortfall.others_alone:
+        return [f"no job's end helps: {who} hold too many GPUs"]
+    are_all = not shortfall.holders and kind == "matching" and shortfall.name is not None
+    return [f"{who} hold the rest"] if are_all else []
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

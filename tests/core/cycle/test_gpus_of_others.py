@@ -1,0 +1,60 @@
+"""Whom a reason names while pods outside Coda hold GPUs: no job whose end does not help."""
+
+from __future__ import annotations
+
+import pytest
+
+from coda.cycle import decide
+from coda.model import Job, WaitCode, World
+from coda.model.decision import WaitReason
+from coda.policy import PolicyConfig
+from tests.builders import job, node, resources, running, world
+
+NOW_S = 1e6
+NODES = tuple(node(f"n{number}") for number in range(4))
+CLAUSE = "; no job's end helps: pods outside Coda, or that outlived their TrainingJob, hold too many GPUs"
+
+
+def reason_of(asked: Job, others: int, held: int, policy: str = "coda", nodes: int = 4) -> WaitReason:
+    """Each of the first `nodes` has GPUs of others, and a training job with `held` GPUs runs on each."""
+    runs = [running(job(f"s{number}", gpus=held), one.name) for number, one in enumerate(NODES)] if held else []
+    foreign = {one.name: resources(gpus=others, pods=others) for one in NODES[:nodes]}
+    seen: World = world(NODES, [*runs, asked], foreign=foreign)
+    (refusal,) = decide(seen, PolicyConfig(policy=policy, levels=()), NOW_S).refusals
+    assert refusal.reason.code is WaitCode.INSUFFICIENT_GPUS
+    return refusal.reason
+
+
+@pytest.mark.parametrize("policy", ["arrival", "coda"])
+@pytest.mark.parametrize(
+    ("others", "held", "asked"),
+    [
+        pytest.param(7, 1, job("mine", gpus=8), id="in all"),
+        pytest.param(1, 7, job("mine", gpus=8), id="on each node, though the jobs hold more than enough"),
+        pytest.param(4, 4, job("mine", gpus=4, replicas=5), id="for one of several ranks"),
+        pytest.param(4, 2, job("mine", gpus=8), id="and some are free"),
+        pytest.param(7, 0, job("mine", gpus=8), id="and no job runs"),
+    ],
+)
+def test_no_job_is_named_where_pods_of_others_alone_keep_a_gang_out(
+    others: int, held: int, asked: Job, policy: str
+) -> None:
+    """The advice was to wait until one of the named jobs ends. After they all had, it still did not fit."""
+    reason = reason_of(asked, others, held, policy)
+    assert reason.holders == ()
+    assert reason.message.endswith(CLAUSE)
+
+
+@pytest.mark.parametrize(
+    ("others", "held", "asked", "nodes"),
+    [
+        pytest.param(4, 4, job("mine", gpus=4), 4, id="one job's end is enough"),
+        pytest.param(7, 1, job("mine", gpus=8), 3, id="on one node others hold nothing"),
+        pytest.param(0, 8, job("mine", gpus=8), 0, id="others hold nothing at all"),
+        pytest.param(4, 4, job("mine", gpus=4, replicas=4), 4, id="the end of all is enough"),
+    ],
+)
+def test_jobs_are_named_where_their_end_helps(others: int, held: int, asked: Job, nodes: int) -> None:
+    reason = reason_of(asked, others, held, nodes=nodes)
+    assert reason.holders
+    assert "outside Coda" not in reason.message
