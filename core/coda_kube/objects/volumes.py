@@ -11,6 +11,8 @@ Item = Mapping[str, Any]
 MOST_TERMS: Final = 64
 """Node selector terms of a request. More are left to kube-scheduler, and learned from its refusal. Our choice."""
 
+_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+
 
 def claims_of(pod: Item) -> tuple[str, ...]:
     """Return the names of the PersistentVolumeClaims that a pod mounts, sorted."""
@@ -37,6 +39,16 @@ def problem_of(name: str, claim: Item | None, storage_class: Item | None) -> tup
     if phase == "Bound" or waits:
         return None
     return "VolumeClaimUnbound", f"PersistentVolumeClaim {name} is not bound to a volume yet"
+
+
+def class_of(claim: Item | None) -> str:
+    """Return the name of the StorageClass that a claim asks for, as Kubernetes reads it; empty: it asks for none.
+
+    The old annotation wins over the field, and is still honoured."""
+    annotations = ((claim or {}).get("metadata") or {}).get("annotations") or {}
+    if _CLASS_ANNOTATION in annotations:
+        return str(annotations[_CLASS_ANNOTATION])
+    return str(((claim or {}).get("spec") or {}).get("storageClassName") or "")
 
 
 def refusal_of(name: str, claim: Item | None, replicas: int) -> str | None:

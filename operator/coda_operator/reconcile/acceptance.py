@@ -23,7 +23,7 @@ from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
-from coda_kube.objects.volumes import claims_of, problem_of, refusal_of, terms_with_volumes
+from coda_kube.objects.volumes import claims_of, class_of, problem_of, refusal_of, terms_with_volumes
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit, kept_cores
 from coda_operator.reconcile.api_refusals import (
     Blame,
@@ -213,7 +213,7 @@ class Acceptor:
             if (refusal := refusal_of(name, claim, replicas)) is not None:
                 return TemplateRefused(message=refusal)
             spec = (claim or {}).get("spec") or {}
-            kind = spec.get("storageClassName")
+            kind = class_of(claim)
             storage_class = await self._found(f"{CLASSES_PATH}/{kind}") if kind and not spec.get("volumeName") else None
             if (problem := problem_of(name, claim, storage_class)) is not None:
                 reason, sentence = problem
