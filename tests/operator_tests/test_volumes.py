@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
 from tests.operator_tests.rest_of_cluster import rest_of_cluster
@@ -12,6 +16,7 @@ from tests.operator_tests.test_accidents import never
 from tests.operator_tests.test_lost_ranks import reaches
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 
@@ -25,6 +30,15 @@ def unbound(name: str, annotations: dict[str, str] | None = None, **spec: Any) -
     return {"metadata": {"name": name, "annotations": annotations or {}}, "spec": spec, "status": {"phase": "Pending"}}
 
 
+def bound(name: str, volume: str, **spec: Any) -> Json:
+    return {"metadata": {"name": name}, "spec": {"volumeName": volume} | spec, "status": {"phase": "Bound"}}
+
+
+def in_zone(*zones: str, key: str = "zone") -> Json:
+    """A node selector."""
+    return {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": [*zones]}]}]}
+
+
 def class_of_first_use(**more: Any) -> Json:
     return {"metadata": {"name": "gp2"}, "volumeBindingMode": "WaitForFirstConsumer"} | more
 
@@ -35,3 +49,24 @@ async def test_the_old_annotation_names_the_class_of_a_claim() -> None:
         api.set(CLASSES, class_of_first_use())
         api.set(CLAIMS, unbound("data", {"volume.beta.kubernetes.io/storage-class": "gp2"}))
         await reaches(api, api.submit(template=mounts("data")), "Running")
+
+
+@pytest.mark.parametrize("hidden", ["storageclasses", "persistentvolumes/pv-2", "persistentvolumeclaims/b"])
+async def test_what_may_not_be_read_hides_nothing_of_the_other_claims(hidden: str) -> None:
+    """A role of one's own may lack a rule. `c` is missing, and `a` is bound to a volume of one zone."""
+
+    def deny(call: Call) -> None:
+        if hidden in call.path:
+            raise Rejected(403, "Forbidden", f"{call.path} is forbidden")
+
+    api = FakeCluster()
+    api.before = deny
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        api.set(VOLUMES, {"metadata": {"name": "pv-1"}, "spec": {"nodeAffinity": {"required": in_zone("a")}}})
+        api.set(CLAIMS, bound("a", "pv-1"))
+        api.set(CLAIMS, bound("b", "pv-2") if "pv-2" in hidden else unbound("b", storageClassName="gp2"))
+        job = api.submit(template=mounts("a", "b", "c"))
+        await api.until(lambda: api.status(job).get("reason") == "VolumeClaimMissing")
+        api.set(CLAIMS, bound("c", "pv-3"))
+        accepted = await reaches(api, job, "Running")
+        assert accepted["request"]["nodeSelectorTerms"] == in_zone("a")["nodeSelectorTerms"]

@@ -196,32 +196,31 @@ class Acceptor:
     ) -> list[Json] | TemplateRefused | NotAdmitted:
         """Return the volumes of the claims that are bound, or what keeps all pods with such a claim from starting.
 
-        Without the right to read them nothing is known: kube-scheduler's refusal is learned from then."""
-        try:
-            return await self._read_volumes(job, claims, replicas)
-        except Rejected as refusal:
-            if refusal.status != 403:
-                raise
-            return []
-
-    async def _read_volumes(
-        self, job: JobRecord, claims: Iterable[str], replicas: int
-    ) -> list[Json] | TemplateRefused | NotAdmitted:
+        Of a claim that may not be read, with its volume or its class, nothing is known: kube-scheduler's refusal is
+        learned from then."""
         volumes: list[Json] = []
         for name in claims:
-            claim = await self._found(f"{job.pods_path.rpartition('/')[0]}/persistentvolumeclaims/{name}")
-            if (refusal := refusal_of(name, claim, replicas)) is not None:
-                return TemplateRefused(message=refusal)
-            spec = (claim or {}).get("spec") or {}
-            kind = class_of(claim)
-            storage_class = await self._found(f"{CLASSES_PATH}/{kind}") if kind and not spec.get("volumeName") else None
-            if (problem := problem_of(name, claim, storage_class)) is not None:
-                reason, sentence = problem
-                return NotAdmitted(reason=reason, message=f"not accepted yet: {sentence}")
-            if spec.get("volumeName"):
-                volume = await self._found(f"/api/v1/persistentvolumes/{spec['volumeName']}")
-                volumes += [] if volume is None else [volume]
+            try:
+                found = await self._volume_of(job, name, replicas)
+            except Rejected as refusal:
+                if refusal.status != 403:
+                    raise
+                continue
+            if isinstance(found, TemplateRefused | NotAdmitted):
+                return found
+            volumes += [] if found is None else [found]
         return volumes
+
+    async def _volume_of(self, job: JobRecord, name: str, replicas: int) -> Json | TemplateRefused | NotAdmitted | None:
+        claim = await self._found(f"{job.pods_path.rpartition('/')[0]}/persistentvolumeclaims/{name}")
+        if (refusal := refusal_of(name, claim, replicas)) is not None:
+            return TemplateRefused(message=refusal)
+        volume, kind = ((claim or {}).get("spec") or {}).get("volumeName"), class_of(claim)
+        storage_class = await self._found(f"{CLASSES_PATH}/{kind}") if kind and not volume else None
+        if (problem := problem_of(name, claim, storage_class)) is not None:
+            reason, sentence = problem
+            return NotAdmitted(reason=reason, message=f"not accepted yet: {sentence}")
+        return await self._found(f"/api/v1/persistentvolumes/{volume}") if volume else None
 
     async def _found(self, path: str) -> Json | None:
         try:
