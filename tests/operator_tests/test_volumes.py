@@ -70,3 +70,13 @@ async def test_what_may_not_be_read_hides_nothing_of_the_other_claims(hidden: st
         api.set(CLAIMS, bound("c", "pv-3"))
         accepted = await reaches(api, job, "Running")
         assert accepted["request"]["nodeSelectorTerms"] == in_zone("a")["nodeSelectorTerms"]
+
+
+async def test_a_volume_that_is_still_to_be_made_goes_where_its_class_allows() -> None:
+    api = FakeCluster()
+    allowed = {"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        api.set(CLASSES, class_of_first_use(provisioner="ebs.csi.aws.com", allowedTopologies=[allowed]))
+        api.set(CLAIMS, unbound("data", storageClassName="gp2"))
+        accepted = await reaches(api, api.submit(template=mounts("data")), "Running")
+        assert accepted["request"]["nodeSelectorTerms"] == in_zone("a", "b")["nodeSelectorTerms"]

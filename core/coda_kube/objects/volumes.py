@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, product
 from typing import Any, Final
 
 Item = Mapping[str, Any]
@@ -12,6 +12,12 @@ MOST_TERMS: Final = 64
 """Node selector terms of a request. More are left to kube-scheduler, and learned from its refusal. Our choice."""
 
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_NEWER_LABEL: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_TOPOLOGY_LABELS: Final = (*_NEWER_LABEL, *_NEWER_LABEL.values())
 
 
 def claims_of(pod: Item) -> tuple[str, ...]:
@@ -59,17 +65,76 @@ def refusal_of(name: str, claim: Item | None, replicas: int) -> str | None:
     return f"PersistentVolumeClaim {name} is ReadWriteOncePod: one pod mounts it, and the job has {replicas} ranks"
 
 
-def terms_with_volumes(terms: Iterable[Item], volumes: Iterable[Item]) -> list[Item]:
-    """Return node selector terms that also say what the node affinity of each PersistentVolume says.
+def terms_with_volumes(terms: Iterable[Item], volumes: Sequence[Item]) -> list[Item]:
+    """Return node selector terms that also say what each PersistentVolume says of its nodes, as kube-scheduler has it.
 
-    Terms are alternatives, so every one is joined with every one. Volumes that would make too many are left out."""
-    joined = list(terms)
-    for volume in volumes:
-        required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
-        alternatives = required.get("nodeSelectorTerms") or ()
+    Of a claim without one, `volumes` has the StorageClass that makes it. Terms are alternatives, so every one is joined
+    with every one. Volumes that would make too many are left out."""
+    joined, met = list(terms), list[list[Item]]()
+    for alternatives in [*map(_terms_of, volumes), _terms_of_labels(volumes)]:
+        if alternatives in met:
+            continue
+        met.append(alternatives)
         if alternatives and len(alternatives) * max(1, len(joined)) <= MOST_TERMS:
             joined = [_both(one, other) for one, other in product(joined or [{}], alternatives)]
     return joined
+
+
+def _terms_of(volume: Item) -> list[Item]:
+    """Return the node affinity of a PersistentVolume, or the topologies that a StorageClass allows; empty: all nodes.
+
+    Volumes of a class without a provisioner are made by hand, wherever it says: its topologies bind nobody."""
+    if volume.get("provisioner") == _NO_PROVISIONER:
+        return []
+    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
+    allowed = [
+        {"matchExpressions": [_is_in(one["key"], one.get("values") or ()) for one in expressions]}
+        for term in volume.get("allowedTopologies") or ()
+        if (expressions := term.get("matchLabelExpressions"))  # an empty one allows nothing
+    ]
+    return [*(required.get("nodeSelectorTerms") or ()), *allowed]
+
+
+def _terms_of_labels(volumes: Iterable[Item]) -> list[Item]:
+    """Return the terms that the zones and regions in labels of PersistentVolumes make. Source: its `VolumeZone`.
+
+    A node without any such label takes all volumes, and one without a beta label is judged by the newer one."""
+    values_by_key: dict[str, set[str]] = {}
+    for volume in volumes:
+        labels = ((volume.get("metadata") or {}).get("labels") or {}) if "spec" in volume else {}
+        for key in _TOPOLOGY_LABELS:
+            values = {value.strip() for value in labels.get(key, "").split("__")}
+            if "" not in values and not _says(_terms_of(volume), key, values):
+                values_by_key[key] = values_by_key.get(key, values) & values
+    ways: list[list[list[Item]]] = []
+    for key, values in values_by_key.items():
+        newer = _NEWER_LABEL.get(key)
+        fallback = [] if newer is None else [[_is_absent(key), _is_in(newer, sorted(values))]]
+        ways.append([[_is_in(key, sorted(values))], *fallback])
+    if not ways:
+        return []
+    labelled = [{"matchExpressions": list(chain(*way))} for way in product(*ways)]
+    return [*labelled, {"matchExpressions": [_is_absent(key) for key in _TOPOLOGY_LABELS]}]
+
+
+def _says(terms: Iterable[Item], key: str, values: set[str]) -> bool:
+    """True if terms keep a pod to these values already: one term is judged faster than several."""
+    kept = [
+        any(
+            one["key"] == key and one["operator"] == "In" and values >= set(one.get("values") or ())
+            for one in expressions
+        )
+        for expressions in [term.get("matchExpressions") or () for term in terms]
+    ]
+    return bool(kept) and all(kept)
+
+
+def _is_in(key: str, values: Iterable[str]) -> Item:
+    return {"key": key, "operator": "In", "values": [*values]}
+
+
+def _is_absent(key: str) -> Item:
+    return {"key": key, "operator": "DoesNotExist"}
 
 
 def _both(one: Item, other: Item) -> Item:

@@ -194,7 +194,7 @@ class Acceptor:
     async def _volumes(
         self, job: JobRecord, claims: Iterable[str], replicas: int
     ) -> list[Json] | TemplateRefused | NotAdmitted:
-        """Return the volumes of the claims that are bound, or what keeps all pods with such a claim from starting.
+        """Return the volume of each claim, or its class if it has none yet; or what keeps all such pods from starting.
 
         Of a claim that may not be read, with its volume or its class, nothing is known: kube-scheduler's refusal is
         learned from then."""
@@ -220,7 +220,7 @@ class Acceptor:
         if (problem := problem_of(name, claim, storage_class)) is not None:
             reason, sentence = problem
             return NotAdmitted(reason=reason, message=f"not accepted yet: {sentence}")
-        return await self._found(f"/api/v1/persistentvolumes/{volume}") if volume else None
+        return await self._found(f"/api/v1/persistentvolumes/{volume}") if volume else storage_class
 
     async def _found(self, path: str) -> Json | None:
         try:
