@@ -5,7 +5,7 @@ Equal facts give equal sentences: nothing here depends on the time or on counter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Final
 
@@ -26,6 +26,7 @@ _SCATTERED: Final[Mapping[str, str]] = {
 _WORDS: Final[Mapping[str, str]] = {GPUS: "GPU", CPU: "core", PODS: "pod slot"}
 _UNITS: Final = ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
 _INT64: Final = 2**63 - 1
+_MOST_CLAIMS: Final = 3
 _MOST: Final = 10**30  # a number with more digits is not written out
 _CONTROLS: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
@@ -87,6 +88,14 @@ def listed(parts: Iterable[str]) -> str:
     """Write `a, b and c`."""
     *head, last = [*parts] or [""]
     return f"{', '.join(head)} and {last}" if head else last
+
+
+def claims_text(claims: Sequence[str]) -> str:
+    """Name PersistentVolumeClaims: of many the first ones, as a template may mount more than a sentence bears."""
+    named = [*claims[:_MOST_CLAIMS]]
+    if len(claims) > len(named):
+        named.append(f"{len(claims) - len(named)} more")
+    return f"PersistentVolumeClaim{'' if len(claims) == 1 else 's'} {listed(named)}"
 
 
 def bytes_text(count: int) -> str:

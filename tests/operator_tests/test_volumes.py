@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from coda.cycle import decide
+from coda.policy import PolicyConfig
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.read import job_from_json
+from tests.builders import node, world
 from tests.extender.fake_api import Call
 from tests.operator_tests.fake_cluster import FakeCluster
 from tests.operator_tests.operators import operator
@@ -80,3 +84,20 @@ async def test_a_volume_that_is_still_to_be_made_goes_where_its_class_allows() -
         api.set(CLAIMS, unbound("data", storageClassName="gp2"))
         accepted = await reaches(api, api.submit(template=mounts("data")), "Running")
         assert accepted["request"]["nodeSelectorTerms"] == in_zone("a", "b")["nodeSelectorTerms"]
+
+
+async def test_the_planner_names_the_claim_whose_volume_keeps_a_job_from_all_nodes() -> None:
+    """The template has no affinity of its own."""
+    api, nodes = FakeCluster(), [node(f"n{number}", labels={"zone": "b"}) for number in range(3)]
+    async with rest_of_cluster(api, plans=False), operator(api):
+        api.set(VOLUMES, {"metadata": {"name": "pv-1"}, "spec": {"nodeAffinity": {"required": in_zone("a")}}})
+        api.set(CLAIMS, bound("data", "pv-1"))
+        path = api.submit(template=mounts("data"))
+        await api.until(lambda: "request" in api.status(path))
+        planned = job_from_json(api.item(path), {})
+    assert planned is not None
+    (told,) = decide(world(nodes, [planned]), PolicyConfig(), now_s=0).refusals
+    assert told.reason.message == (
+        "none of 3 nodes accepts its pods: 3 outside its required node affinity; "
+        "its node affinity includes that of the volume of PersistentVolumeClaim data"
+    )

@@ -22,7 +22,7 @@ ADVICE: Final[Mapping[WaitCode, str]] = MappingProxyType(
         WaitCode.QUOTA_EXCEEDED: "ask for less or for a larger ResourceQuota, or end another job of the namespace",
         WaitCode.VIRTUAL_CLUSTER_FULL: "ask for fewer GPUs or for a larger quota, or end another job of its "
         "VirtualCluster",
-        WaitCode.NO_MATCHING_NODE: "compare its node selector, affinity and tolerations with the nodes",
+        WaitCode.NO_MATCHING_NODE: "compare its selector, affinity (also of volumes) and tolerations with the nodes",
         WaitCode.NEVER_FITS: "ask for less, or drop locality.required: even the empty cluster could not hold it",
         WaitCode.NO_USABLE_NODE: "wait for its nodes, or for others; kubectl get nodes and coda doctor say more",
         WaitCode.INSUFFICIENT_GPUS: "ask for fewer GPUs, or wait until a job of those that hold them ends",

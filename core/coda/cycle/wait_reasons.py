@@ -19,11 +19,10 @@ from coda.cache.own_cores import lacks_own_cores
 from coda.cache.quotas import QuotaLedger, beyond_quota
 from coda.cache.world_index import WorldIndex
 from coda.cycle.judging import COSTLY_TO_JUDGE, MANY_START, MANY_TO_JUDGE, Judging
-from coda.model.constraints import NodeConstraints
 from coda.model.decision import Refusal, WaitCode, WaitReason
 from coda.model.job import Job, JobId, WriteTrouble
 from coda.model.resources import CPU, GPUS
-from coda.nodes.eligibility import Exclusion
+from coda.nodes.eligibility import Exclusion, reason_without_match, with_claims
 from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
 from coda.nodes.shortfall import Shortfall, never_within_text, reason_from_shortfall
@@ -95,10 +94,12 @@ def refusals_of(
     for gang_class in classes:
         finder.judge(gang_class, judging)
         shared[gang_class] = finder.shared_reason(gang_class)
+    narrowed = {gang_class for gang_class in classes if finder.is_narrowed(gang_class)}
     special = {*own, *index.queue.holding_out()} if promised is None else {*own, *index.queue.holding_out(), promised}
     refusals: list[Refusal] = []
     for queued in queued_jobs:  # tens of thousands: what is usual comes first
-        if queued.is_held or (special and queued.job.id in special):
+        is_apart = queued.is_held or (bool(special) and queued.job.id in special)
+        if is_apart or (narrowed and queued.gang_class in narrowed and queued.job.constraints.claims):
             refusals.append(finder.refusal(queued))
             continue
         reason, refusal = shared[queued.gang_class], queued.refusal
@@ -207,6 +208,8 @@ class _ReasonFinder:
         hold = self._index.queue.hold_of(job.id)
         reason = verdict.reason
         assert reason is not None
+        if job.constraints.claims and self.is_narrowed(queued.gang_class):
+            reason = with_claims(reason, job.constraints.claims)
         if not verdict.comes_first or reason.code is WaitCode.VIRTUAL_CLUSTER_FULL:  # what fills it may be given back
             reason = self._own.get(job.id, reason)
         if job.unreadable:
@@ -224,6 +227,15 @@ class _ReasonFinder:
         if (trouble := self._troubles.get(job.virtual_cluster)) is not None:
             reason = replace(reason, message=f"{reason.message}; {trouble}")
         return self.told(queued, reason)
+
+    def is_narrowed(self, gang_class: GangClass) -> bool:
+        """True if node affinity is among what keeps gangs of the class from nodes for good: volumes may be part of it.
+
+        Claims are said of each job, and are not of its class: thousands of jobs with one each are still judged once."""
+        reason = gang_class.verdict.reason
+        if reason is None or reason.code not in (WaitCode.NO_MATCHING_NODE, WaitCode.NEVER_FITS):
+            return False
+        return self._index.rank_class(gang_class).eligible.excluded.get(Exclusion.AFFINITY, 0) > 0
 
     def shared_reason(self, gang_class: GangClass) -> WaitReason:
         """Return the reason of the jobs of a class that have none of their own, with what is to be said besides.
@@ -265,7 +277,8 @@ class _ReasonFinder:
     def _lasting(self, job: Job, rank_class: RankClass) -> WaitReason | None:
         """What no other job's end can change; avoided and cordoned nodes count as usable."""
         if not rank_class.eligible.matching:
-            return self._no_matching_node(job.constraints, rank_class)
+            total = len(self._search.capacity.nodes)
+            return reason_without_match(job.constraints, rank_class.eligible.excluded, total)
         ranks = self._search.ranks_when_empty(rank_class, rank_class.within)
         if ranks >= job.replicas:
             return None
@@ -288,20 +301,6 @@ class _ReasonFinder:
             ranks=job.replicas, ranks_when_empty=ranks, nodes_matching=len(rank_class.eligible.matching)
         )
         return WaitReason(code=WaitCode.NEVER_FITS, message=message, numbers=numbers)
-
-    def _no_matching_node(self, constraints: NodeConstraints, rank_class: RankClass) -> WaitReason:
-        counts = {cause: rank_class.eligible.excluded.get(cause, 0) for cause in Exclusion}
-        selector = ", ".join(f"{key}={value}" for key, value in sorted(constraints.selector.items()))
-        clauses = {
-            Exclusion.SELECTOR: f"without the labels of its nodeSelector ({selector})",
-            Exclusion.AFFINITY: "outside its required node affinity",
-            Exclusion.TAINT: "with a taint it does not tolerate",
-        }
-        parts = [f"{counts[cause]} {clause}" for cause, clause in clauses.items() if counts[cause]]
-        total = len(self._search.capacity.nodes)
-        message = f"none of {counted(total, 'node')} accepts its pods: {listed(parts)}" if total else "there is no node"
-        numbers = numbers_of(nodes=total, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
-        return WaitReason(code=WaitCode.NO_MATCHING_NODE, message=message, numbers=numbers)
 
     def _quota_exceeded(self, job: Job) -> WaitReason | None:
         """The first ResourceQuota that leaves too little for the whole gang."""

@@ -44,11 +44,14 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
-    """The nodes that a pod accepts: the selector, any one of the terms (no terms: every node), and its tolerations."""
+    """The nodes that a pod accepts: the selector, any one of the terms (no terms: every node), and its tolerations.
+
+    `claims`: the PersistentVolumeClaims whose volumes are part of the terms. They are said, and change no meaning."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 def key_of_constraints(constraints: NodeConstraints) -> Hashable:

@@ -27,7 +27,7 @@ class WaitCode(Enum):
     BACKING_OFF = "BackingOff"  # its last attempt failed; it may start again later
     QUOTA_EXCEEDED = "QuotaExceeded"  # a ResourceQuota leaves less than the whole gang needs
     VIRTUAL_CLUSTER_FULL = "VirtualClusterFull"  # its virtual cluster may not borrow, and its quota leaves too little
-    NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity and taints leave no node
+    NO_MATCHING_NODE = "NoMatchingNode"  # selector, affinity (also of volumes) and taints leave no node
     NEVER_FITS = "NeverFits"  # even the empty cluster cannot hold it
     NO_USABLE_NODE = "NoUsableNode"  # each one that matches is cordoned, not ready, being removed, or avoided
     INSUFFICIENT_GPUS = "InsufficientGPUs"

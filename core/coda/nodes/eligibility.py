@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Taint, Toleration
+from coda.model.decision import WaitCode, WaitReason
 from coda.model.trial_run import TRIAL_TAINT
 from coda.model.world import Node
+from coda.wording import claims_text, counted, listed, numbers_of
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
 _PREFERS: Final = "PreferNoSchedule"  # it only decides between nodes with as many GPUs and cores left
@@ -56,6 +59,28 @@ def exclusion(constraints: NodeConstraints, node: Node) -> Exclusion | None:
     if constraints.terms and not any(_term_matches(term, node) for term in constraints.terms):
         return Exclusion.AFFINITY
     return Exclusion.TAINT if is_tainted(constraints, node) else None
+
+
+def reason_without_match(constraints: NodeConstraints, excluded: Mapping[Exclusion, int], nodes: int) -> WaitReason:
+    """Say what keeps a job from all of so many nodes for good, by how many nodes each constraint excludes."""
+    counts = {cause: excluded.get(cause, 0) for cause in Exclusion}
+    selector = ", ".join(f"{key}={value}" for key, value in sorted(constraints.selector.items()))
+    clauses = {
+        Exclusion.SELECTOR: f"without the labels of its nodeSelector ({selector})",
+        Exclusion.AFFINITY: "outside its required node affinity",
+        Exclusion.TAINT: "with a taint it does not tolerate",
+    }
+    parts = [f"{counts[cause]} {clause}" for cause, clause in clauses.items() if counts[cause]]
+    message = f"none of {counted(nodes, 'node')} accepts its pods: {listed(parts)}" if nodes else "there is no node"
+    numbers = numbers_of(nodes=nodes, **{f"excluded_by_{cause.value}": count for cause, count in counts.items()})
+    return WaitReason(code=WaitCode.NO_MATCHING_NODE, message=message, numbers=numbers)
+
+
+def with_claims(reason: WaitReason, claims: tuple[str, ...]) -> WaitReason:
+    """Say of nodes outside a job's affinity that volumes are part of it: its template may name none."""
+    volumes = "the volume" if len(claims) == 1 else "the volumes"
+    message = f"{reason.message}; its node affinity includes that of {volumes} of {claims_text(claims)}"
+    return replace(reason, message=message)
 
 
 def is_tainted(constraints: NodeConstraints, node: Node) -> bool:

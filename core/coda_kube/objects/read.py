@@ -37,7 +37,7 @@ from coda_kube.objects.pods.cpu_job import (
     is_recreated,
 )
 from coda_kube.objects.pods.main_container import keeps_to_itself
-from coda_kube.objects.pods.node_terms import constraints_from_json, has_preferences, pin_of
+from coda_kube.objects.pods.node_terms import constraints_from_request, has_preferences, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
@@ -237,7 +237,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         replicas=int(spec["replicas"]),
         request=asked,
         cpus_per_replica=cores,
-        constraints=constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ())),
+        constraints=constraints_from_request(request, (spec.get("template") or {}).get("spec") or {}),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
         waiting_s=seconds_from_time(status.get("waitingSince")),

@@ -20,9 +20,9 @@ _NEWER_LABEL: Final = {
 _TOPOLOGY_LABELS: Final = (*_NEWER_LABEL, *_NEWER_LABEL.values())
 
 
-def claims_of(pod: Item) -> tuple[str, ...]:
-    """Return the names of the PersistentVolumeClaims that a pod mounts, sorted."""
-    volumes = pod["spec"].get("volumes") or ()
+def claims_of(spec: Item) -> tuple[str, ...]:
+    """Return the names of the PersistentVolumeClaims that a pod with this spec mounts, sorted."""
+    volumes = spec.get("volumes") or ()
     return tuple(sorted({volume["persistentVolumeClaim"]["claimName"] for volume in volumes if _claims(volume)}))
 
 

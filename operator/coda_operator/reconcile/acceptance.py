@@ -182,7 +182,7 @@ class Acceptor:
     ) -> Json | TemplateRefused | NotAdmitted:
         if (taken := _taken_over(admitted, job.json["metadata"]["namespace"])) is not None:
             return taken
-        claims = claims_of(admitted)
+        claims = claims_of(admitted["spec"])
         volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else []
         if isinstance(volumes, TemplateRefused | NotAdmitted):
             return volumes

@@ -74,8 +74,8 @@ def test_a_claim_for_one_pod_is_refused_for_a_gang(modes: list[str] | None, repl
 
 def test_which_claims_a_pod_mounts() -> None:
     volumes = [{"persistentVolumeClaim": {"claimName": name}} for name in ("b", "a", "b")] + [{"emptyDir": {}}]
-    assert claims_of({"spec": {"volumes": volumes}}) == ("a", "b")
-    assert claims_of({"spec": {}}) == ()
+    assert claims_of({"volumes": volumes}) == ("a", "b")
+    assert claims_of({}) == ()
 
 
 def quota(name: str = "q", *, left: int = 0, **spec: Any) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Toleration
 from coda_kube.objects.json_types import Json
+from coda_kube.objects.volumes import claims_of
 
 Item = Mapping[str, Any]
 
@@ -93,6 +95,13 @@ def constraints_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeConstraint
             for t in spec.get("tolerations") or ()
         ),
     )
+
+
+def constraints_from_request(request: Item, template: Item) -> NodeConstraints:
+    """Read the same from a job's `status.request`, with the claims of its template if that has not all the terms."""
+    terms = tuple(request.get("nodeSelectorTerms") or ())
+    constraints = constraints_from_json(request, terms)
+    return constraints if terms == required_terms(template) else replace(constraints, claims=claims_of(template))
 
 
 def _requirement(expression: Item) -> Requirement:
