@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from coda_kube.objects.json_types import Json
 from coda_kube.objects.read import job_from_json
 from tests.builders import node, world
 from tests.extender.fake_api import Call
-from tests.operator_tests.fake_cluster import FakeCluster
+from tests.operator_tests.fake_cluster import PODS, FakeCluster
 from tests.operator_tests.operators import operator
-from tests.operator_tests.rest_of_cluster import rest_of_cluster
+from tests.operator_tests.rest_of_cluster import pin_of, rest_of_cluster, start
 from tests.operator_tests.test_accidents import never
 from tests.operator_tests.test_lost_ranks import reaches
 
@@ -101,3 +102,49 @@ async def test_the_planner_names_the_claim_whose_volume_keeps_a_job_from_all_nod
         "none of 3 nodes accepts its pods: 3 outside its required node affinity; "
         "its node affinity includes that of the volume of PersistentVolumeClaim data"
     )
+
+
+async def starts_on_two_nodes(api: FakeCluster, *claims: Json) -> str:
+    """A gang with these claims. Rank 0 runs on its node, and rank 1 is not created on another."""
+    for claim in claims:
+        api.set(CLAIMS, claim)
+    job = api.submit(template=mounts(*[claim["metadata"]["name"] for claim in claims]))
+    await api.until(lambda: len(api.all("pods")) == 2)
+    for pod in api.all("pods"):
+        api.change(f"{PODS}/{pod['metadata']['name']}", lambda item: item["spec"].update(nodeName=pin_of(item)))
+    api.change(f"{PODS}/job-1-0", start)
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    api.change(f"{PODS}/job-1-1", lambda item: item["status"].update(containerStatuses=[waiting]))
+    await asyncio.sleep(61)
+    return job
+
+
+async def test_a_claim_for_one_node_is_named_while_a_rank_on_another_is_not_created() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, moves_pods=False), operator(api):
+        modes = {"a": ["ReadWriteOnce"], "b": ["ReadWriteMany"], "c": ["ReadWriteOnce", "ReadOnlyMany"]}
+        claims = [bound(name, f"pv-{name}", accessModes=each) for name, each in modes.items()]
+        wider = bound("d", "pv-d", accessModes=["ReadWriteOnce"])
+        wider["status"]["accessModes"] = ["ReadWriteOnce", "ReadWriteMany"]  # as its volume has it
+        job = await starts_on_two_nodes(api, *claims, wider)
+        said = "PersistentVolumeClaim a is ReadWriteOnce: most volumes of that kind are mounted on one node only"
+        assert said in api.status(job)["message"]
+        assert "Claims" not in api.status(job)["message"]
+        reads = len([call for call in api.calls if call.path.endswith("/persistentvolumeclaims/a")])
+        await asyncio.sleep(600)
+        assert len([call for call in api.calls if call.path.endswith("/persistentvolumeclaims/a")]) == reads
+        api.change(f"{PODS}/job-1-1", start)
+        assert (await reaches(api, job, "Running"))["reason"] == "Running"
+
+
+async def test_of_claims_that_cannot_be_read_nothing_is_said() -> None:
+    def deny(call: Call) -> None:
+        if "persistentvolumeclaims" in call.path:
+            raise Rejected(403, "Forbidden", f"{call.path} is forbidden")
+
+    api = FakeCluster()
+    api.before = deny
+    async with rest_of_cluster(api, moves_pods=False), operator(api):
+        job = await starts_on_two_nodes(api, bound("a", "pv-a", accessModes=["ReadWriteOnce"]))
+        assert api.status(job)["reason"] == "ContainerCreating"
+        assert "PersistentVolumeClaim" not in api.status(job)["message"]

@@ -19,6 +19,7 @@ from coda.lifecycle.state import (
     missing_ranks,
     of_attempt,
 )
+from coda.wording import claims_text
 
 POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
@@ -201,8 +202,8 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
         return None
     why = f": {late.reason}" + (f": {late.message}" if late.message else "") if late.reason else ""
     if not late.reason and late.creating_since_s is not None:
-        why = ": its container was not created (its image was being pulled, or a volume could not be mounted); "
-        why += f"see `kubectl events --for pod/{late.name}`"
+        why = ": its container was not created (its image was being pulled, or a volume could not be mounted)"
+        why += f"{_claims_text(now)}; see `kubectl events --for pod/{late.name}`"
     if not late.reason and late.preparing:
         why = f": its container {late.preparing} still ran; raise spec.startDeadlineSeconds if it needs more time"
     message = f"{_where(late)} did not start within {now.terms.start_deadline_s:g} s{why}"
@@ -254,8 +255,17 @@ def with_trouble(progress: Progress, now: Situation, now_s: float) -> Progress:
         message = f"{_where(pod)}: {why}; see `kubectl logs {pod.name} -c {pod.preparing}`"
         return replace(progress, reason=PREPARING, message=message)
     why = "its container is not created yet (its image is being pulled, or a volume cannot be mounted)"
-    message = f"{_where(pod)}: {why}; see `kubectl describe pod {pod.name}`"
+    message = f"{_where(pod)}: {why}{_claims_text(now)}; see `kubectl describe pod {pod.name}`"
     return replace(progress, reason=NOT_CREATED, message=message)
+
+
+def _claims_text(now: Situation) -> str:
+    """Say which claims may keep ranks on several nodes from starting; "" if no such claim is known."""
+    if not now.one_node_claims:
+        return ""
+    nodes = len({pod.node for pod in of_attempt(now) if pod.node})
+    which = f"{claims_text(now.one_node_claims)} {'is' if len(now.one_node_claims) == 1 else 'are'} ReadWriteOnce"
+    return f"; its ranks are on {nodes} nodes, and {which}: most volumes of that kind are mounted on one node only"
 
 
 def _is_slow(pod: RankPod, now_s: float) -> bool:

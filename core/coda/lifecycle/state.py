@@ -259,6 +259,7 @@ class Situation:
     converged: str = ""  # why it is to end by its own rule: it no longer learns; "": it is not
     answered: str = ""  # the placement whose announced end it answered: it has saved
     saved_s: float = 0.0  # when it was last seen to have saved, in this attempt; 0: never
+    one_node_claims: tuple[str, ...] = ()  # most storage mounts them on one node; a rank on another is not created
     is_done: bool = False  # by its own report nothing is left to do
     wants_trial: bool = False  # it, or its tenant, asks for a trial
     has_stepped: bool = False  # it has reported a step in this attempt

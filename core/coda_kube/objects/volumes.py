@@ -65,6 +65,12 @@ def refusal_of(name: str, claim: Item | None, replicas: int) -> str | None:
     return f"PersistentVolumeClaim {name} is ReadWriteOncePod: one pod mounts it, and the job has {replicas} ranks"
 
 
+def is_for_one_node(claim: Item) -> bool:
+    """True if most storage mounts the claim's volume on one node only. A volume may allow more than its claim asks."""
+    modes = (claim.get("status") or {}).get("accessModes") or claim["spec"].get("accessModes") or ()
+    return bool(modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes)
+
+
 def terms_with_volumes(terms: Iterable[Item], volumes: Sequence[Item]) -> list[Item]:
     """Return node selector terms that also say what each PersistentVolume says of its nodes, as kube-scheduler has it.
 

@@ -57,6 +57,7 @@ from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.guests import had_others
 from coda_operator.reconcile.failures.killed_ranks import KilledRanks
 from coda_operator.reconcile.failures.rank_logs import RankLogs
+from coda_operator.reconcile.failures.shared_claims import SharedClaims
 from coda_operator.reconcile.gang_pods import GangPods, PodRefused
 from coda_operator.reconcile.job_writer import JobWriter
 from coda_operator.reconcile.pod_endings import PodEndings, StopAnnouncer
@@ -111,6 +112,7 @@ class Reconciler:
         self._gang = GangPods(client, cluster, requests, trial_nodes, pool_taints, cores_limit=cores_limit)
         self._logs = RankLogs(client, cluster, rules or built_in_rules())
         self._killed = KilledRanks(client, cluster, requests)
+        self._claims = SharedClaims(client, requests, clock)
         self._endings = PodEndings(client, cluster, requests, clock)
         self._announcer = StopAnnouncer(client, cluster, requests, clock)
         self._writer = JobWriter(client, cluster, requests, recorder, metrics, clock)
@@ -134,6 +136,7 @@ class Reconciler:
             if job is None:
                 self._asked_again.forget(key)
                 self._heard.pop(key, None)
+                self._claims.forget(key)
                 return None
             self._requests.require_lease()
             try:
@@ -153,7 +156,7 @@ class Reconciler:
             return None  # another removed our finalizer: the garbage collector does what is left
         if job.progress.phase is not None and job.progress.phase not in FINISHED:  # a new job: while it is admitted
             job = await self._writer.add_finalizer(job)
-        now = await self._read(job)
+        now = await self._claims.add_to(await self._read(job), job)
         step = furthest_step(now, self._clock(), self._config)
         answer: Json | TemplateRefused | NotAdmitted | None
         job, answer = await self._ask(job, step) if step.accept else (job, await self._request_now(job, step))
