@@ -140,4 +140,4 @@ def test_a_rank_whose_pod_has_ended_holds_nothing_whatever_the_job_was_last_said
     pods[0]["status"] = {"phase": "Failed"}
     job = seen(*pods, phase=phase, replicas=2, placement=placement("n1", "n2")).job(MINE)
     assert job is not None
-    assert (job.gone, job.bound) == ({0}, {0, 1})
+    assert (job.gone, job.bound) == (frozenset({0}), frozenset({0, 1}))
