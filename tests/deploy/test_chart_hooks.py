@@ -50,6 +50,15 @@ def test_only_an_uninstallation_that_ends_jobs_may_delete_them(helm: Helm, choic
     assert ("delete" in rule["verbs"]) is deletes
 
 
+def test_a_quota_may_ask_the_hooks_for_limits_too(helm: Helm) -> None:
+    """It refuses every pod without one, and Helm then waits in vain."""
+    for items, expected in ((helm.render(), None), (helm.render("hooks.resources.limits.cpu=2"), 2)):
+        for name in ("coda-definitions", "coda-uninstall"):
+            (container,) = find(items, "Job", name)["spec"]["template"]["spec"]["containers"]
+            assert container["resources"]["limits"].get("cpu") == expected
+            assert container["resources"]["limits"]["memory"] == "1Gi"
+
+
 def test_cert_manager_makes_what_both_sides_mount(helm: Helm) -> None:
     items = helm.render("certificates.issuer=certManager")
     assert environ_of(items, "operator")["CODA_CERTIFICATES"] == "foreign"

@@ -33,8 +33,7 @@ spec:
           imagePullPolicy: {{ .root.Values.operator.image.pullPolicy }}
           command: [python, -m, {{ .module }}]
           resources:
-            requests: {cpu: 100m, memory: 128Mi}
-            limits: {memory: 1Gi}
+            {{- toYaml .root.Values.hooks.resources | nindent 12 }}
           securityContext:
             {{- toYaml .root.Values.securityContext | nindent 12 }}
           env:
