@@ -79,3 +79,11 @@ def test_cert_manager_makes_what_both_sides_mount(helm: Helm) -> None:
     assert issuers == [{"name": "corp", "kind": "ClusterIssuer"}] * 2
     assert not [item for item in items if item["kind"] == "Issuer"]
     assert not [item for item in helm.render() if item["kind"] in ("Issuer", "Certificate")]
+
+
+def test_an_issuer_of_cert_manager_may_be_an_external_one(helm: Helm) -> None:
+    """Each has kinds of its own: AWS Private CA, Google CAS, step-ca, Venafi."""
+    reference = {"name": "ca", "kind": "AWSPCAClusterIssuer", "group": "awspca.cert-manager.io"}
+    named = [f"certificates.certManager.issuerRef.{key}={value}" for key, value in reference.items()]
+    items = helm.render("certificates.issuer=certManager", *named)
+    assert [item["spec"]["issuerRef"] for item in items if item["kind"] == "Certificate"] == [reference] * 2
