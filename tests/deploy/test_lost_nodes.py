@@ -17,6 +17,11 @@ AWAY = [{"key": f"node.kubernetes.io/{taint}", **LEAVES} for taint in ("not-read
     [
         ((), AWAY),
         (("tolerations[0].key=a",), [{"key": "a"}, *AWAY]),
+        (("tolerations[0].operator=Exists",), [{"operator": "Exists"}]),
+        (
+            ("tolerations[0].operator=Exists", "tolerations[0].effect=NoSchedule"),  # such pods leave, too
+            [{"operator": "Exists", "effect": "NoSchedule"}, *AWAY],
+        ),
         (
             (f"tolerations[0].key={AWAY[1]['key']}", "tolerations[0].tolerationSeconds=120"),
             [{"key": AWAY[1]["key"], "tolerationSeconds": 120}, AWAY[0]],

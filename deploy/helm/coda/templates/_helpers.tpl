@@ -69,10 +69,13 @@ priorityClassName: {{ . }}
 {{- end }}
 nodeSelector:
   {{- include "coda.nodeSelector" .root.Values.nodeSelector | nindent 2 }}
-{{- /* The user's own tolerations. Each part leaves a node that is away after 30 s, unless these say when. */}}
+{{- /* The user's own tolerations. Each part leaves a node that is away after 30 s, unless these say when: those with
+another effect than NoExecute do not. */}}
 {{- $tolerations := .root.Values.tolerations | default list }}
 {{- $keys := list }}
-{{- range $tolerations }}{{ $keys = append $keys (.key | default "") }}{{ end }}
+{{- range $tolerations }}
+{{- if eq (.effect | default "NoExecute") "NoExecute" }}{{ $keys = append $keys (.key | default "") }}{{ end }}
+{{- end }}
 {{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" }}
 {{- if not (or (has . $keys) (has "" $keys)) }}
 {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" 30) }}
