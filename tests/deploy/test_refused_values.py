@@ -42,3 +42,12 @@ def test_a_selector_takes_text_alone(helm: Helm, selector: str) -> None:
     path = "/" + selector.replace(".", "/")
     assert f"at '{path}/gpu': got boolean, want string" in helm.refusal(f"{selector}.gpu=true")
     assert helm.render(more=["--set-string", f"{selector}.gpu=true"])
+
+
+@pytest.mark.parametrize("value", ["metrics.readers", "policies.poolAccounts"])
+def test_a_service_account_has_a_namespace(helm: Helm, value: str) -> None:
+    """The API server takes no binding to one without, and says so halfway through an installation."""
+    account = (f"{value}[0].kind=ServiceAccount", f"{value}[0].name=prometheus")
+    assert f"at '/{value.replace('.', '/')}/0': missing property 'namespace'" in helm.refusal(*account)
+    assert helm.render(*account, f"{value}[0].namespace=monitoring")
+    assert helm.render(f"{value}[0].kind=Group", f"{value}[0].name=sre")
