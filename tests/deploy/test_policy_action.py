@@ -29,6 +29,7 @@ ADMISSION = "admissionregistration.k8s.io"
 BINDINGS = "validatingadmissionpolicybindings"
 KINDS = {
     "v1": [("pods", "Pod", True), ("namespaces", "Namespace", False), ("nodes", "Node", False)],
+    "apps/v1": [("daemonsets", "DaemonSet", True)],
     f"{ADMISSION}/v1": [(BINDINGS, "ValidatingAdmissionPolicyBinding", False)],
 }
 SHOWN = """
@@ -57,9 +58,8 @@ class Cluster:
         if path == "api":
             return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
         if path == "apis":
-            version = {"groupVersion": f"{ADMISSION}/v1", "version": "v1"}
-            group = {"name": ADMISSION, "versions": [version], "preferredVersion": version}
-            return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
+            groups = [group_of(version) for version in KINDS if "/" in version]
+            return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         where, _, last = path.partition("/")[2].rpartition("/")
         if f"{where}/{last}".strip("/") in KINDS:
             return web.json_response(resources(f"{where}/{last}".strip("/")))
@@ -70,6 +70,11 @@ class Cluster:
             return web.json_response({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": self.objects[last]})
         missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
         return web.json_response(missing, status=404)
+
+
+def group_of(version: str) -> Json:
+    found = {"groupVersion": version, "version": version.partition("/")[2]}
+    return {"name": version.partition("/")[0], "versions": [found], "preferredVersion": found}
 
 
 def resources(version: str) -> Json:
@@ -83,7 +88,14 @@ def resources(version: str) -> Json:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     """It runs nothing yet."""
-    found = Cluster(objects={"pods": [], "namespaces": [CONTROL_PLANE, PLATFORM], "nodes": [node("gpu-1", TAINT)]})
+    found = Cluster(
+        objects={
+            "pods": [],
+            "daemonsets": [],
+            "namespaces": [CONTROL_PLANE, PLATFORM],
+            "nodes": [node("gpu-1", TAINT)],
+        }
+    )
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", found.answer)
     async with TestServer(application, host="127.0.0.1") as server:

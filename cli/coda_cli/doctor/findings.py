@@ -9,7 +9,7 @@ from typing import Final
 from coda.wording import counted, listed
 from coda_cli.doctor.agents import agents, gpus_of
 from coda_cli.doctor.claimed_gpus import claimed_gpus
-from coda_cli.doctor.daemon_sets import kept_out
+from coda_cli.doctor.daemon_sets import guarded, kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, history_volume, node_clocks, scheduler, versions
 from coda_cli.doctor.pool_taints import unreachable_pool
@@ -152,6 +152,13 @@ def _daemon_sets(seen: Seen) -> Iterator[Finding]:
     if kept:
         fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
         yield Finding(Level.NOTE, "DaemonSets", f"{few(kept)} not on nodes of the pool", fix)
+    if seen.namespaces is None or seen.refusing == []:
+        return
+    if found := [*guarded(seen.daemon_sets or (), seen.namespaces)]:
+        says = "the policies let only an administrator or an account of the pool change "
+        says += few([f"{name} (now: {programs})" for name, programs in found])
+        fix = f"kubectl label namespace NAMESPACE {POOL_TAINT}=true, or policies.poolAccounts in the chart"
+        yield Finding(Level.NOTE, "DaemonSets", says, fix)
 
 
 def _clock(seen: Seen) -> Finding:

@@ -57,7 +57,9 @@ def binding(name: str, *actions: str) -> Json:
 
 def daemon_set(name: str, *tolerations: Json, **spec: Any) -> Json:
     pod = {"tolerations": list(tolerations)} | spec
-    return {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": pod}}}
+    by_hand = [{"manager": "helm", "fieldsV1": {"f:spec": {"f:template": {"f:spec": {}}}}}]
+    metadata = {"name": name, "namespace": "gpu", "managedFields": by_hand}
+    return {"metadata": metadata, "spec": {"template": {"spec": pod}}}
 
 
 NOW_S = 1_795_000_000.0

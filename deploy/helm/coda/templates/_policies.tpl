@@ -1,9 +1,9 @@
 {{/*
-The pods that the policies would refuse, as a JSON list of "namespace/name: why". They run now; those that named their
-node (whoever creates a pod with spec.nodeName manages that field, a scheduler does not) may have ended: such helpers
-live for seconds, and their maker makes more. Without a cluster (`helm template`) there are none. Who created a pod
-cannot be seen, so an administrator's own pods are listed too. A CPU job that an earlier installation released has its
-plan, and runs on: it is not listed.
+The pods and DaemonSets that the policies would refuse, as a JSON list of "namespace/name: why". The pods run now; those
+that named their node (whoever creates a pod with spec.nodeName manages that field, a scheduler does not) may have
+ended: such helpers live for seconds, and their maker makes more. Without a cluster (`helm template`) there are none.
+Who created a pod cannot be seen, so an administrator's own pods are listed too. A CPU job that an earlier installation
+released has its plan, and runs on: it is not listed.
 */}}
 {{- define "coda.refusedPods" -}}
 {{- $found := list -}}
@@ -39,13 +39,7 @@ plan, and runs on: it is not listed.
 {{- $keys = append $keys $key -}}
 {{- end -}}
 {{- end -}}
-{{- $tolerates := false -}}
-{{- range .spec.tolerations -}}
-{{- $everything := and (not .key) (eq (default "" .operator) "Exists") -}}
-{{- if and (ne (default "" .effect) "PreferNoSchedule") (or (eq (default "" .key) "coda.scheduler/pool") $everything) -}}
-{{- $tolerates = true -}}
-{{- end -}}
-{{- end -}}
+{{- $tolerates := include "coda.tolerates" .spec.tolerations -}}
 {{- $namespace := .metadata.namespace -}}
 {{- $repelled := list -}}
 {{- range dig "affinity" "podAntiAffinity" "requiredDuringSchedulingIgnoredDuringExecution" list .spec -}}
@@ -90,6 +84,48 @@ plan, and runs on: it is not listed.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- range include "coda.refusedDaemonSets" $platform | fromJsonArray -}}{{- $found = append $found . -}}{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* Something, if these tolerations let a pod onto tainted nodes of the pool. */}}
+{{- define "coda.tolerates" -}}
+{{- range . -}}
+{{- $everything := and (not .key) (eq (default "" .operator) "Exists") -}}
+{{- if and (ne (default "" .effect) "PreferNoSchedule") (or (eq (default "" .key) "coda.scheduler/pool") $everything) -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+The DaemonSets that tolerate the taint and that a program keeps up to date, as a JSON list of "namespace/name: why".
+Their pods pass, but the policies would refuse the program's next change, unless it may use the pool; which account it
+has cannot be seen, only its name in managedFields. What kubectl, oc and Helm wrote is left out: whoever runs them is an
+administrator, or reads the refusal. Takes the list of the platform's namespaces.
+*/}}
+{{- define "coda.refusedDaemonSets" -}}
+{{- $platform := . -}}
+{{- $found := list -}}
+{{- range (lookup "apps/v1" "DaemonSet" "" "").items -}}
+{{- if and (include "coda.tolerates" .spec.template.spec.tolerations) (not (has .metadata.namespace $platform)) -}}
+{{- $programs := list -}}
+{{- $byHand := false -}}
+{{- range .metadata.managedFields -}}
+{{- if dig "f:spec" "f:template" "f:spec" dict (.fieldsV1 | default dict) -}}
+{{- if regexMatch "^(kubectl.*|oc|helm)$" (.manager | default "") -}}
+{{- $byHand = true -}}
+{{- else -}}
+{{- $programs = append $programs .manager -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if or $programs (not $byHand) -}}
+{{- $who := $programs | uniq | sortAlpha | join ", " | default "its maker" -}}
+{{- $found = append $found (printf "%s/%s: a DaemonSet that tolerates the taint coda.scheduler/pool, when %s changes it" .metadata.namespace .metadata.name $who) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $found -}}
 {{- end }}
 
@@ -116,7 +152,7 @@ is tainted these are all nodes with GPUs.
 {{- end }}
 
 {{/*
-What the policies do, as JSON: action (Deny or Warn), and refused, the pods that keep it from being Deny. Once Deny is in
+What the policies do, as JSON: action (Deny or Warn), and refused, what keeps it from being Deny. Once Deny is in
 force, only a value takes it back. Without a cluster to look at (`helm template`, GitOps) nobody knows what Deny would
 refuse; every cluster has namespaces. Where it is Deny in any case, no pods are listed.
 */}}
