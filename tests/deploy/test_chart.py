@@ -226,7 +226,7 @@ def test_a_changed_scheduler_configuration_restarts_the_scheduler_and_nothing_el
 
 @pytest.mark.parametrize(
     ("cluster", "tag"),
-    [("v1.36.3", "v1.36.3"), ("v1.34.4-gke.1234000", "v1.34.4"), ("v1.33.5+k3s1", "v1.33.5")],
+    [("v1.36.3", "v1.36.3"), ("v1.34.4-gke.1234000", "v1.34.4"), ("v1.33.5+k3s1", "v1.33.5"), ("1.36", "v1.36.0")],
 )
 def test_kube_scheduler_has_the_version_of_the_cluster(helm: Helm, cluster: str, tag: str) -> None:
     assert container_of(helm.render(kube=cluster), "scheduler")["image"].endswith(f"/kube-scheduler:{tag}")

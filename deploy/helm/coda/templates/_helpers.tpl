@@ -46,9 +46,13 @@ labels:
 {{- end -}}
 {{- end }}
 
-{{/* The cluster's version as kube-scheduler's images are tagged: without what a distribution appends to it. */}}
+{{/*
+The cluster's version as kube-scheduler's images are tagged: without what a distribution appends to it. Many releases of
+Argo CD name major and minor alone; the first patch release is never newer than the API server.
+*/}}
 {{- define "coda.clusterVersion" -}}
-{{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- $found := regexFind "^v[0-9]+\\.[0-9]+(\\.[0-9]+)?" .Capabilities.KubeVersion.Version -}}
+{{- $found }}{{ if eq (len (splitList "." $found)) 2 }}.0{{ end -}}
 {{- end }}
 
 {{/* A user's node selector, and Linux: the images are for nothing else. Theirs wins. Takes the selector. */}}
