@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from coda_lab.host.paths import chart
-from tests.deploy.charts import NAMESPACE, Helm, Json
+from tests.deploy.charts import NAMESPACE, Helm, Json, container_of
 
 pytestmark = pytest.mark.e2e
 
@@ -26,6 +26,17 @@ def test_the_page_says_what_the_version_of_the_cluster_does_not_bring(helm: Helm
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert "`cpuJobs.enabled=true`" in said
     assert f"`{' '.join(SERVED)}`" in said
+
+
+def test_the_page_says_what_argo_cd_tells_helm(helm: Helm) -> None:
+    """It passes all that the API server serves; its older releases leave the patch number out of the version."""
+    items = helm.render(kube="1.36", more=SERVED)
+    assert mutating(items) == 4
+    assert container_of(items, "scheduler")["image"].endswith(":v1.36.0")
+    said = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "Argo CD names to Helm what the API servers serve" in said
+    assert "CPU jobs are on there without a value" in said
+    assert "`v1.36.0`" in said
 
 
 def test_it_may_be_a_conditional_part_of_another_chart(helm: Helm, tmp_path: Path) -> None:
