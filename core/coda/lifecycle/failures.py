@@ -23,6 +23,7 @@ from coda.wording import claims_text
 
 POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
+UNSCHEDULABLE = "Unschedulable"
 START_DEADLINE = "StartDeadlineExceeded"
 NOT_CREATED = "ContainerCreating"
 """The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
@@ -76,7 +77,15 @@ def attempt_failure(now: Situation, now_s: float, config: LifecycleConfig) -> Fa
         for pod in of_attempt(now)
         if (failure := _pod_failure(pod, now, now_s, config)) is not None
     ]
-    return min(found, key=lambda entry: entry[:3])[3] if found else None
+    first = min(found, key=lambda entry: entry[:3])[3] if found else None
+    return first if first is None or first.reason != UNSCHEDULABLE else _with_all_refusals(first, now)
+
+
+def _with_all_refusals(first: Failure, now: Situation) -> Failure:
+    """Return the failure with the nodes of all ranks that are refused now: each of them would cost an attempt."""
+    refused = [pod for pod in of_attempt(now) if pod.unschedulable_since_s is not None and not pod.node]
+    nodes = dict.fromkeys((*first.nodes, *[pod.pinned_to for pod in refused if pod.pinned_to]))
+    return replace(first, nodes=tuple(nodes)[:MOST_AVOIDED])
 
 
 def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleConfig) -> Failure | None:
@@ -106,7 +115,7 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
     if since_s is not None and now_s - since_s >= config.unschedulable_s:
         where = pod.pinned_to or "the node it was planned for"
         message = f"{where} refused rank {pod.rank}: {pod.message}"
-        return Failure(own=False, reason="Unschedulable", message=message, nodes=_nodes(pod.pinned_to))
+        return Failure(own=False, reason=UNSCHEDULABLE, message=message, nodes=_nodes(pod.pinned_to))
     return None
 
 
@@ -162,14 +171,18 @@ def _nodes(node: str | None) -> tuple[str, ...]:
 def nodes_to_avoid(now: Situation, now_s: float) -> dict[str, float]:
     """Return the nodes that a waiting job avoids, with until when: its own, and those whose GPUs are suspect.
 
-    A cordon that an administrator ended is forgotten. It is known by its time, which the status has in milliseconds."""
-    ended = now.ended_cordons
+    A cordon that an administrator ended is forgotten."""
     own = {
         node: until_s
         for node, until_s in now.progress.avoid.items()
-        if until_s > now_s and not any(abs(until_s - ended_s) < 0.01 for ended_s in ended.get(node, ()))
+        if until_s > now_s and not is_ended_cordon(node, until_s, now)
     }
     return own | {node: max(until_s, own.get(node, 0.0)) for node, until_s in now.cordoned.items() if until_s > now_s}
+
+
+def is_ended_cordon(node: str, until_s: float, now: Situation) -> bool:
+    """True for the time of a cordon that an administrator ended: it is known by it, and the status has milliseconds."""
+    return any(abs(until_s - ended_s) < 0.01 for ended_s in now.ended_cordons.get(node, ()))
 
 
 def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:

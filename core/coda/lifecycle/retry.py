@@ -13,7 +13,14 @@ from coda.correlation.failed_jobs import STOPS
 from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
 from coda.diagnosis.classifier import EVIDENCE_CHARS
 from coda.diagnosis.reasons import FACTS
-from coda.lifecycle.failures import RANK_FAILED, START_DEADLINE, SUBMIT_AGAIN, Failure, broken_node
+from coda.lifecycle.failures import (
+    RANK_FAILED,
+    START_DEADLINE,
+    SUBMIT_AGAIN,
+    Failure,
+    broken_node,
+    is_ended_cordon,
+)
 from coda.lifecycle.state import (
     FailureRecord,
     LifecycleConfig,
@@ -37,6 +44,9 @@ TOLD_S: Final = 30.0
 """A longer back-off is named in the message. Our choice."""
 NAMED_JOBS: Final = 3
 """Jobs that failed alike and are named; others are counted. Our choice."""
+MOST_REMEMBERED: Final = 256
+"""Nodes that a job avoids after its failures, the last ones among them. Our choice: 25 KB of its status at most. A job
+that more nodes refuse comes back to some of them."""
 EVIDENCE_ROOM: Final = 240  # characters of the evidence in the message; the status has all of it
 ALL_FAILED: Final = "all {} allowed attempts have failed"
 CUT_SHORT: Final = f"it is not tried again: {STOPS} other jobs of this user stopped so within a day"
@@ -94,11 +104,26 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
         counted,
         phase=Phase.RESTARTING,
         not_before_s=not_before_s,
-        avoid=dict(counted.avoid) | dict.fromkeys(failure.nodes, not_before_s + config.avoid_node_s),
+        avoid=_avoided(now, failure, not_before_s + config.avoid_node_s, is_row=in_a_row > 1),
         reason=failure.reason,
         message=message,
     )
     return Step(progress=progress, delete=deletable(now.pods))
+
+
+def _avoided(now: Situation, failure: Failure, until_s: float, *, is_row: bool) -> dict[str, float]:
+    """Return the nodes that the next attempts avoid, with until when: those of this failure until `until_s`.
+
+    So are the earlier ones while attempts in a row are ended from outside. Back-offs grow: forgotten meanwhile, a few
+    nodes that refuse would get the job in turns for ever. If it finds no other place until then, all may be tried
+    again. A cordon has its own end. O(n log n) in nodes."""
+    before = {node: at_s for node, at_s in now.progress.avoid.items() if node not in failure.nodes}
+    if is_row:
+        cordons = (node for node, at_s in before.items() if node in now.cordoned or is_ended_cordon(node, at_s, now))
+        kept = frozenset(cordons)
+        before = {node: at_s if node in kept else max(at_s, until_s) for node, at_s in before.items()}
+    longest = sorted(before.items(), key=lambda entry: (-entry[1], entry[0]))
+    return dict(longest[: MOST_REMEMBERED - len(failure.nodes)]) | dict.fromkeys(failure.nodes, until_s)
 
 
 def _wait(
