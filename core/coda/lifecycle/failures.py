@@ -192,7 +192,7 @@ def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
     refused = min((pod for pod in pods if pod.message and not pod.node), key=lambda pod: pod.rank, default=None)
     if refused is not None:
         message += f"; kube-scheduler says of rank {refused.rank}: {_in_one_line(refused.message)}"
-    late = {pod.pinned_to for pod in pods if pod.pinned_to and not pod.node} if bound else set()
+    late = {pod.pinned_to for pod in pods if pod.pinned_to and not (pod.node or pod.awaits_volume)} if bound else set()
     nodes = tuple(sorted(late))[:MOST_AVOIDED]  # with none bound, no node is at fault
     return Failure(own=False, reason="BindDeadlineExceeded", message=message, nodes=nodes)
 

@@ -247,6 +247,7 @@ class Job:
     run_from_s: float = 0.0  # since when its attempt counts for that; 0: from its placement
     sharing: SharingWish = SharingWish.GUARANTEED
     keeps_to_itself: bool = False  # nobody joins it on GPUs of its own, whatever its class
+    brings_volumes: bool = False  # a volume is made with each pod, before kube-scheduler binds that
     gpu_bytes: int = 0  # the most memory that a rank needs of one GPU; 0: not known
 
     @property

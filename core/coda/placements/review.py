@@ -63,6 +63,11 @@ UNUSED_S: Final = 60.0
 more. Our choice: an operator that lives ends the attempt within seconds."""
 
 
+VOLUME_S: Final = 600.0
+"""The bind deadline is so much later for pods that bring volumes. Source: kube-scheduler waits ten minutes for volumes
+before it tries again (`bindTimeoutSeconds`)."""
+
+
 def awaits_decision(job: Job, *, epoch: int, now_s: float = 0.0) -> bool:
     """True if a cycle can decide something about the job: it waits, its placement is to be reviewed, or it wants other
     cores or other GPUs.
@@ -156,6 +161,13 @@ def _last_by_node(judged: list[tuple[Job, Placement, PlacementDefect | None]]) -
             rank = (placement.state is PlacementState.COMMITTED, placement.committed_s, job.id)
             last_by_node[defect.name] = max(last_by_node.get(defect.name, (rank, job.id)), (rank, job.id))
     return {name: job_id for name, (_, job_id) in last_by_node.items()}
+
+
+def with_volume_time(config: PolicyConfig, job: Job) -> PolicyConfig:
+    """Return the settings for placements of this job: it has longer to be bound if a volume is made with each pod."""
+    if not job.brings_volumes:
+        return config
+    return replace(config, bind_deadline_s=config.bind_deadline_s + VOLUME_S)
 
 
 def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float, config: PolicyConfig) -> Placement:

@@ -128,7 +128,8 @@ class PolicyConfig:
 
     bind_deadline_s: float = 60.0
     """Seconds from commit until all ranks must be bound, > 0; more for large gangs. Default: a 512-pod gang binds in
-    under 10 s, so a gang misses a minute only if something took the capacity."""
+    under 10 s, so a gang misses a minute only if something took the capacity. Pods that bring volumes have ten minutes
+    more."""
 
     bind_deadline_per_rank_s: float = 0.05
     """Seconds more for each rank, >= 0. Default: 20 pods per second, a sixth of what was measured (docs/benchmarks.md).

@@ -39,7 +39,7 @@ from coda_kube.objects.pods.cpu_job import (
 from coda_kube.objects.pods.main_container import keeps_to_itself
 from coda_kube.objects.pods.node_terms import constraints_from_request, has_preferences, pin_of
 from coda_kube.objects.pods.stops import lost_s_from_json, saved_s_from_json, stop_from_json
-from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt
+from coda_kube.objects.pods.trial_spec import brings_volumes, runs_trial, spec_of_attempt
 from coda_kube.objects.pods.users import user_from_json
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 from coda_kube.objects.quota_scopes import scopes_from_request
@@ -265,6 +265,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         run_from_s=seconds_from_time(status.get("startTime" if runs_trial(status) else "launchTime")),
         sharing=word_or(SharingWish.GUARANTEED, spec.get("serviceClass")),
         keeps_to_itself=keeps_to_itself(spec),
+        brings_volumes=brings_volumes(spec),
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )
     return with_ranks(job, pods)
@@ -394,7 +395,6 @@ def is_rank_of(pod: Pod, placement: Placement) -> bool:
 
 def _placement_of_pods(job: Job) -> Placement | None:
     """The placement whose pods count. That of a finished job is over: the filter refuses its pods."""
-    placement = job.placement
-    if placement is None or placement.attempt != job.attempt or job.phase in FINISHED:
+    if (placement := job.placement) is None or placement.attempt != job.attempt or job.phase in FINISHED:
         return None
     return placement if job.phase is not Phase.QUEUED or placement.generation == job.generation else None

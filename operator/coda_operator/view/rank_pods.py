@@ -39,6 +39,9 @@ _OWN_ENDS = frozenset({"DeadlineExceeded"})  # reasons on the pod that the templ
 _OWN_EVICTIONS = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _LOST = "ContainerStatusUnknown"  # the kubelet no longer found the container: its node was restarted
 _SCHEDULER_ERROR = "SchedulerError"  # kube-scheduler could not decide, and tries again
+_AWAITS_VOLUME = ("waiting for ephemeral volume controller", "unbound immediate PersistentVolumeClaims")
+"""What kube-scheduler says of a volume that is being made: no other node has it sooner, and a deleted pod takes it with
+it. Source: its `volumebinding` plugin and `ephemeral.VolumeIsForPod`. It leaves the words there until the binding."""
 _BY_KUBELET = "TerminationByKubelet"
 _ENDED = (PodState.SUCCEEDED, PodState.FAILED)
 LONGEST_START_S = 10.0  # from the bind, which the API server stamps, until the kubelet takes the pod; our choice
@@ -83,7 +86,10 @@ def rank_pod_from_json(
         gone_by_s=_gone_by_s(metadata, now_s, known),
         shorten_to_s=_shorten_to_s(metadata, spec),
         finalizers=tuple(name for name in finalizers if name != RANK_FINALIZER),
-        unschedulable_since_s=_unschedulable_since(status, metadata["uid"], now_s, before),
+        unschedulable_since_s=_first_s(
+            _is_refused(spec, status), now_s, known.unschedulable_since_s if known is not None else None
+        ),
+        awaits_volume=not spec.get("nodeName") and _has_claims(spec) and not _is_refused(spec, status),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         preparing=preparing,
         preparing_since_s=_first_s(bool(preparing), now_s, known.preparing_since_s if known else None),
@@ -313,12 +319,22 @@ def _shorten_to_s(metadata: Item, spec: Item) -> int:
     return own_s if is_longer else 0
 
 
-def _unschedulable_since(status: Item, uid: str, now_s: float, before: RankPod | None) -> float | None:
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            known = before is not None and before.uid == uid and before.unschedulable_since_s is not None
-            return before.unschedulable_since_s if known and before is not None else now_s
-    return None
+def _is_refused(spec: Item, status: Item) -> bool:
+    """True if kube-scheduler says that the pod fits nowhere, and not that it awaits a volume.
+
+    Nor if it has nominated the pod's node for it: it then waits until the volumes are bound, and the words are old."""
+    conditions = status.get("conditions") or ()
+    of_scheduler = (one for one in conditions if one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable")
+    refusal = next(of_scheduler, None)
+    if refusal is None or not _has_claims(spec):
+        return refusal is not None
+    said, nominated = refusal.get("message") or "", status.get("nominatedNodeName")
+    return not any(words in said for words in _AWAITS_VOLUME) and not (nominated and nominated == pin_of(spec))
+
+
+def _has_claims(spec: Item) -> bool:
+    """True if the pod has volumes that must be bound before it is: by claims of its own, or by others."""
+    return any("ephemeral" in volume or "persistentVolumeClaim" in volume for volume in spec.get("volumes") or ())
 
 
 def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from coda.model import Job, Placement
 from coda.model.decision import Start
 from coda.model.seats import as_sharer
 from coda.placements import PlacementAction, PlacementDefect, PlacementReview, placement_from_start
-from coda.placements.review import adopted_placement, is_given_up, released_placement
+from coda.placements.review import adopted_placement, is_given_up, released_placement, with_volume_time
 from coda.policy import PolicyConfig
 from coda_extender.metrics import IN_FLIGHT, VOID, Metrics
 from coda_extender.planner.status_writer import StatusWriter
@@ -77,11 +77,9 @@ class PlacementWriter:
         self._waits_since_s = {id_: since_s for id_, since_s in self._waits_since_s.items() if id_ in ids}
 
     async def _commit(self, start: Start, job: Job) -> Written:
-        epoch, now_s = self._elector.epoch, self._writer.now_s()
-        committed = placement_from_start(
-            start, plan_id=uuid.uuid4().hex[:16], epoch=epoch, now_s=now_s, config=self._policy
-        )
-        released = released_placement(committed, epoch=epoch, now_s=now_s, config=self._policy)
+        epoch, now_s, config = self._elector.epoch, self._writer.now_s(), with_volume_time(self._policy, job)
+        committed = placement_from_start(start, plan_id=uuid.uuid4().hex[:16], epoch=epoch, now_s=now_s, config=config)
+        released = released_placement(committed, epoch=epoch, now_s=now_s, config=config)
         at_once = False
 
         def body(_status: Json) -> Json:
@@ -123,9 +121,8 @@ class PlacementWriter:
             self._metrics.releases.inc()
             log.info("%s: plan of attempt %d released", job.id, placement.attempt)
 
-        released = released_placement(
-            placement, epoch=self._elector.epoch, now_s=self._writer.now_s(), config=self._policy
-        )
+        epoch, now_s, config = self._elector.epoch, self._writer.now_s(), with_volume_time(self._policy, job)
+        released = released_placement(placement, epoch=epoch, now_s=now_s, config=config)
         return await self._write(job, released, done)
 
     async def _adopt(self, job: Job, placement: Placement) -> Written:

@@ -9,7 +9,7 @@ import pytest
 from coda.model import JobId, PlacementState
 from coda.model.decision import Start
 from coda.placements import PlacementAction, PlacementReview, placement_from_start
-from coda.placements.review import DropCause, adopted_placement, is_given_up, released_placement
+from coda.placements.review import DropCause, adopted_placement, is_given_up, released_placement, with_volume_time
 from coda.policy import PolicyConfig
 from tests.builders import job, planned
 
@@ -41,6 +41,16 @@ def test_a_larger_gang_has_more_time_to_bind(ranks: int, time_s: float) -> None:
     assert placement.bind_deadline_s == pytest.approx(time_s)
     released = released_placement(placement, epoch=1, now_s=1000.0, config=PolicyConfig())
     assert released.bind_deadline_s == pytest.approx(1000.0 + time_s / 2)
+
+
+def test_pods_that_bring_volumes_have_ten_minutes_more_and_half_of_that_once_released() -> None:
+    scratch = replace(job("gang", gpus=8), brings_volumes=True)
+    start = Start(job=scratch.id, attempt=1, generation=1, nodes=("n1",), cpus_per_replica=1)
+    config = with_volume_time(CONFIG, scratch)
+    placement = placement_from_start(start, plan_id="p", epoch=1, now_s=0.0, config=config)
+    assert placement.bind_deadline_s == 660.0
+    assert released_placement(placement, epoch=1, now_s=1000.0, config=config).bind_deadline_s == 1330.0
+    assert with_volume_time(CONFIG, job("gang", gpus=8)) is CONFIG
 
 
 def test_an_adopted_placement_changes_its_epoch_alone() -> None:

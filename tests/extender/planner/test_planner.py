@@ -5,7 +5,7 @@ import pytest
 
 from coda.errors import Outage
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.quantities import time_from_seconds
+from coda_kube.objects.quantities import seconds_from_time, time_from_seconds
 from tests.extender.fake_api import Call, FakeApi
 from tests.extender.objects import JOBS, NODES, PODS, job_json, node_json, placement, pod_json
 from tests.extender.replicas import placement_of, replica, state_of, status
@@ -26,6 +26,22 @@ async def test_commits_a_gang_and_releases_it_by_one_write(api: FakeApi) -> None
     assert written["state"] == "Released"
     assert sorted(written["nodes"]) == ["n1", "n2"]
     assert (written["attempt"], written["generation"], written["epoch"], written["cpusPerReplica"]) == (1, 1, 1, 4)
+
+
+async def test_a_gang_whose_pods_bring_volumes_has_ten_minutes_more_to_be_bound(api: FakeApi) -> None:
+    api.set(NODES, node_json("n1", gpus=16))
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    for name, volumes in (("slow", [scratch]), ("quick", [])):
+        item = job_json(name)
+        item["spec"]["template"] = {"spec": {"containers": [{"name": "main"}], "volumes": volumes}}
+        api.set(JOBS, item)
+    async with replica(api):
+        await api.until(lambda: {state_of(api, name) for name in ("slow", "quick")} == {"Released"})
+    lengths_s = {}
+    for name in ("slow", "quick"):
+        placed = status(api, name)["placement"]
+        lengths_s[name] = seconds_from_time(placed["bindDeadline"]) - seconds_from_time(placed["committedTime"])
+    assert lengths_s["slow"] - lengths_s["quick"] == pytest.approx(600.0)
 
 
 async def test_a_job_that_cannot_start_is_told_why_once(api: FakeApi) -> None:

@@ -37,6 +37,14 @@ def runs_trial(status: Item) -> bool:
     return is_mine and status.get("phase") not in _FINISHED
 
 
+def brings_volumes(spec: Item) -> bool:
+    """True if a volume is made with each pod of the job, and ends with it: kube-scheduler binds none before.
+
+    Volumes that a webhook adds are not seen."""
+    volumes = ((spec.get("template") or {}).get("spec") or {}).get("volumes") or ()
+    return any("ephemeral" in volume for volume in volumes)
+
+
 def tried_spec(spec: Item, cores_multiple: int = 1) -> Item:
     """Return the spec of a job's trial. One rank with one GPU, and its part of a fixed number of cores, rounded up.
 
