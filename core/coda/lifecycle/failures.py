@@ -25,6 +25,10 @@ POD_GONE = "PodGone"
 RANK_FAILED = "RankFailed"
 UNSCHEDULABLE = "Unschedulable"
 START_DEADLINE = "StartDeadlineExceeded"
+BAD_IMAGE_NAME = "InvalidImageName"
+"""What a kubelet says of an image whose name it cannot read: so does every other, at any time."""
+NEVER_PULLED = "ErrImageNeverPull"
+"""What it says of an image that is not on its node, and that it may not pull."""
 NOT_CREATED = "ContainerCreating"
 """The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
 PREPARING = "PodInitializing"
@@ -106,6 +110,10 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         by = pod if pod.overuse else None
         reason = pod.reason or "Disrupted"
         return Failure(own=False, reason=reason, message=message, nodes=_nodes(pod.node), overused_by=by)
+    if pod.state is PodState.WAITING and pod.never_starts:
+        said = f": {_in_one_line(pod.message)}" if pod.message else ""
+        message = f"{where} cannot start: {BAD_IMAGE_NAME}{said}; it is not tried again: correct the name of the image"
+        return Failure(own=True, reason=BAD_IMAGE_NAME, message=f"{message}; then {SUBMIT_AGAIN}", is_last=True)
     if pod.node and is_lost(pod.node, now, now_s, config):
         return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
     if pod.node in now.unready_since_s and now.diagnosis is not None:
@@ -220,8 +228,7 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     if not late.reason and late.preparing:
         why = f": its container {late.preparing} still ran; raise spec.startDeadlineSeconds if it needs more time"
     message = f"{_where(late)} did not start within {now.terms.start_deadline_s:g} s{why}"
-    nodes = _nodes(late.node) if _may_be_at_fault(late, pods) else ()
-    return Failure(own=True, reason=START_DEADLINE, message=message, nodes=nodes)
+    return Failure(own=True, reason=START_DEADLINE, message=message, nodes=_at_fault(late, pods))
 
 
 def _by_trouble(pod: RankPod) -> tuple[bool, bool, bool, int]:
@@ -229,15 +236,22 @@ def _by_trouble(pod: RankPod) -> tuple[bool, bool, bool, int]:
     return not pod.reason, pod.creating_since_s is None, not pod.preparing, pod.rank
 
 
-def _may_be_at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> bool:
-    """False for the node of a rank that is not created, if no other node has created one: a volume of all, perhaps.
+def _at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> tuple[str, ...]:
+    """Return the nodes to avoid for a rank that did not start: its own, unless every other node fails the same way.
 
-    Nor is a node at fault for what runs there for long."""
-    if late.preparing and not late.reason:
-        return False
-    if late.reason or late.creating_since_s is None:
-        return True
-    return any(pod.state is not PodState.WAITING and pod.node != late.node for pod in pods)
+    So it is with an image that nobody can pull, or a volume that nobody can mount; one that its kubelet may not pull is
+    on other nodes perhaps. Nor is a node at fault for what runs there for long."""
+    if late.reason == NEVER_PULLED:
+        lacking = dict.fromkeys(pod.node for pod in pods if pod.reason == NEVER_PULLED and pod.node)
+        return tuple(lacking)[:MOST_AVOIDED]
+    others = [pod for pod in pods if pod.node != late.node]
+    if late.reason:
+        is_alone = not others or any(pod.reason != late.reason for pod in others)
+    elif late.preparing:
+        is_alone = False
+    else:
+        is_alone = late.creating_since_s is None or any(pod.state is not PodState.WAITING for pod in others)
+    return _nodes(late.node) if is_alone else ()
 
 
 def active_deadline_over(now: Situation, now_s: float) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from coda.diagnosis import Diagnosis, Reason, Retry, would_fail_the_gang
 from coda.diagnosis.classifier import EVIDENCE_CHARS
 from coda.diagnosis.reasons import FACTS
 from coda.lifecycle.failures import (
+    BAD_IMAGE_NAME,
     RANK_FAILED,
     START_DEADLINE,
     SUBMIT_AGAIN,
@@ -215,7 +216,8 @@ def _trial_failed(
     Only what the gang would fail of, too, ends the job. Else the trial counts as no failure, and leaves no record of
     one: the gang is judged by its own."""
     progress, found = judged.progress, before.diagnosis
-    if failure.own and failure.is_last and found is not None and would_fail_the_gang(found):
+    is_shared = failure.reason == BAD_IMAGE_NAME or (found is not None and would_fail_the_gang(found))
+    if failure.own and failure.is_last and is_shared:
         trial = progress.trial and replace(progress.trial, outcome=TrialOutcome.FAILED, message=failure.message)
         counted = replace(progress, trial=trial, failures=progress.failures + 1)
         failed = replace(judged, progress=with_trial_time(counted, progress.launch_s, before.ended_s or now_s))

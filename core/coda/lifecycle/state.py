@@ -94,6 +94,7 @@ class RankPod:
     failed_container: str = ""  # which other container failed before the main one started
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
+    never_starts: bool = False  # on no node and at no time: the name of an image is invalid
     reason: str = ""  # why it failed or cannot start
     message: str = ""
     size: RankSize | None = None  # cores of its main container, while that runs

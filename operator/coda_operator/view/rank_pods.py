@@ -12,6 +12,7 @@ from typing import Any
 
 from coda.errors import InvalidInput
 from coda.lifecycle import PodState, RankPod
+from coda.lifecycle.failures import BAD_IMAGE_NAME
 from coda.wording import listed
 from coda_kube.failures.evictions import overuse_of
 from coda_kube.objects.names import (
@@ -103,6 +104,7 @@ def rank_pod_from_json(
         failed_container=_failed_before_main(main, spec, status),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
+        never_starts=_never_starts(main, status),
         reason=reason,
         message=message,
         size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,
@@ -360,6 +362,12 @@ def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:
         if condition["type"] == "PodScheduled" and condition.get("reason") == _SCHEDULER_ERROR:
             return "", condition.get("message") or ""
     return "", ""
+
+
+def _never_starts(main: Item, status: Item) -> bool:
+    """True if the image of the main container, or of one before it, has no valid name. Those beside it may lack."""
+    entries = (main, *(status.get("initContainerStatuses") or ()))
+    return any(((one.get("state") or {}).get("waiting") or {}).get("reason") == BAD_IMAGE_NAME for one in entries)
 
 
 def _failure(spec: Item, status: Item) -> tuple[str, str]:

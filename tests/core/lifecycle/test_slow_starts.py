@@ -4,7 +4,9 @@ Or that waits for an init container: the job says for which, and how long it may
 
 from __future__ import annotations
 
-from coda.lifecycle import LifecycleConfig, Situation, Terms
+import pytest
+
+from coda.lifecycle import LifecycleConfig, Progress, Situation, Terms
 from coda.lifecycle.event_rules import is_news
 from coda.lifecycle.steps import next_step
 from coda.model import Phase
@@ -101,3 +103,49 @@ def test_what_a_kubelet_does_not_create_is_told_before_what_runs() -> None:
     late = pod(0, preparing="download", preparing_since_s=NOW_S - 90)
     now = situation(Phase.STARTING, late, pod(1, creating_since_s=NOW_S - 60))
     assert next_step(now, NOW_S, CONFIG).progress.reason == "ContainerCreating"
+
+
+def cannot_start(*reasons: str, retries: int = 3) -> Progress:
+    """The progress after the start deadline of a gang whose ranks wait for these reasons, each on a node of its own."""
+    pods = [pod(rank, node=f"n{rank}", pinned_to=f"n{rank}", reason=why) for rank, why in enumerate(reasons)]
+    terms = Terms(replicas=len(pods), start_deadline_s=10, retries=retries)
+    return next_step(situation(Phase.STARTING, *pods, terms=terms), NOW_S, CONFIG).progress
+
+
+@pytest.mark.parametrize(
+    ("reasons", "avoided"),
+    [
+        pytest.param(("ImagePullBackOff", "ImagePullBackOff"), [], id="nobody can pull it: no node is at fault"),
+        pytest.param(("ImagePullBackOff", ""), ["n0"], id="one cannot"),
+        pytest.param(("ImagePullBackOff",), ["n0"], id="nobody else tried"),
+        pytest.param(("", "ErrImageNeverPull", "ErrImageNeverPull"), ["n1", "n2"], id="two nodes lack it"),
+        pytest.param(("ErrImageNeverPull", "ErrImageNeverPull"), ["n0", "n1"], id="other nodes may have it"),
+    ],
+)
+def test_nodes_are_avoided_for_what_other_nodes_may_do_better(reasons: tuple[str, ...], avoided: list[str]) -> None:
+    after = cannot_start(*reasons)
+    assert (after.phase, after.reason, sorted(after.avoid)) == (Phase.RESTARTING, "StartDeadlineExceeded", avoided)
+
+
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "CreateContainerError"])
+def test_what_time_or_another_node_may_mend_is_tried_as_often_as_the_spec_allows(reason: str) -> None:
+    """A registry may be away for an hour."""
+    pods = [pod(0, attempt=3, reason=reason), pod(1, attempt=3, reason=reason)]
+    known = progress(Phase.STARTING, attempt=3, failures=2, reason=reason)
+    late = situation(Phase.STARTING, *pods, progress=known, terms=Terms(replicas=2, start_deadline_s=10))
+    assert next_step(late, NOW_S, CONFIG).progress.phase is Phase.RESTARTING
+
+
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING])
+def test_an_image_whose_name_is_invalid_ends_the_job_at_once(phase: Phase) -> None:
+    bad = pod(1, never_starts=True, reason="InvalidImageName", message="couldn't parse image name")
+    step = next_step(situation(phase, running(0), bad), NOW_S, CONFIG)
+    said = "rank 1 on n1 cannot start: InvalidImageName: couldn't parse image name; it is not tried again: "
+    assert step.progress.message == f"{said}correct the name of the image; then delete it and submit it again"
+    assert (step.progress.phase, step.progress.reason) == (Phase.FAILED, "InvalidImageName")
+    assert {one.rank for one in step.delete} == {0, 1}
+
+
+def test_a_container_beside_the_main_one_ends_nothing_whatever_its_image() -> None:
+    beside = pod(1, reason="InvalidImageName")
+    assert next_step(situation(Phase.STARTING, running(0), beside), NOW_S, CONFIG).progress.phase is Phase.STARTING

@@ -189,6 +189,13 @@ def test_a_failure_that_the_gang_may_not_share_ends_nothing(found: Diagnosis | N
     assert gang_after(step).attempt == 2
 
 
+def test_a_trial_whose_image_has_an_invalid_name_ends_the_job_before_it_holds_its_gang() -> None:
+    bad = replace(rank(PodState.WAITING), never_starts=True, reason="InvalidImageName")
+    step = next_step(tried(Phase.STARTING, bad), NOW_S, CONFIG)
+    assert (step.progress.phase, step.progress.reason) == (Phase.FAILED, "TrialFailed")
+    assert "InvalidImageName" in step.progress.message
+
+
 def test_a_node_that_is_suspect_after_the_trial_is_avoided_by_the_gang() -> None:
     step = failed(Diagnosis(reason=Reason.ECC, retry=Retry.OTHER_NODE, explicit=True, rank=0))
     assert list(gang_after(step).avoid) == ["n1"]
