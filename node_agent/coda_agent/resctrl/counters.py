@@ -4,7 +4,7 @@ Counters only grow. A counter that shows a word, cannot be read, falls, or grows
 in this window; this never means 0. A domain's total is a sum of differences, one for each group. So it stays known
 where groups come and go, without the last bytes of a group that is gone.
 
-AMD without assignable counters counts some groups at a time, those that move something. A pod that sleeps, or never
+AMD without assignable counters counts some groups at a time, those that move something. A group that sleeps, or never
 works on a domain, is "Unavailable" there for hours. So the total is that of all others, and only the change costs a
 sample. Source: `resctrl.rst`, and `mon_event_count` in `fs/resctrl/monitor.c` for the sum in a control group's
 counter."""
@@ -43,7 +43,8 @@ class _Counts:
 
     `controls`: by control group; it counts its children, too. `children`: by monitoring group; one of the agent's has
     the same name wherever it is, one of others is known with its control group. `parents`: where each child was.
-    `untracked`: the agent's children that the hardware does not count now."""
+    `untracked`: the agent's children that the hardware does not count now. `idle`: the control groups that it does not
+    count now, and none of their children."""
 
     at_s: float
     controls: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class _Counts:
     parents: Mapping[str, str] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
     untracked: frozenset[tuple[str, int]] = frozenset()
+    idle: frozenset[tuple[str, int]] = frozenset()
 
 
 class TrafficMeter:
@@ -96,6 +98,7 @@ class TrafficMeter:
         parents: dict[str, str] = {}
         uncounted: set[str] = set()
         untracked: set[tuple[str, int]] = set()
+        idle: set[tuple[str, int]] = set()
         for control, names in self._children().items():
             for group in names:
                 name = group if uid_of(group) is not None else f"{control}/{group}"
@@ -111,6 +114,9 @@ class TrafficMeter:
                 text = self._text(control, domain)
                 is_ours = text == UNASSIGNED and control == THROTTLE  # it has no counters of its own, and no pods yet
                 controls[control, domain] = 0 if is_ours else number_in(text)
+                below = (children[name, domain] for name, parent in parents.items() if parent == control)
+                if text == UNTRACKED and all(number is None for number in below):
+                    idle.add((control, domain))
         return _Counts(
             at_s=now_s,
             controls=controls,
@@ -118,6 +124,7 @@ class TrafficMeter:
             parents=parents,
             uncounted=frozenset(uncounted),
             untracked=frozenset(untracked),
+            idle=frozenset(idle),
         )
 
     def _children(self) -> Mapping[str, tuple[str, ...]]:
@@ -156,18 +163,22 @@ def number_in(text: str) -> int | None:
 def _total(before: _Counts | None, now: _Counts, domain: int, silent: Collection[tuple[str, int]]) -> float | None:
     """The rate of the domain. No sample if a group of ours, or one that is there all the time, has no number.
 
-    `silent`: children that count for nothing, because the hardware counted them in neither window.
+    `silent`: children that count for nothing, because the hardware counted them in neither window. A control group does
+    likewise, but not all of them: where nothing is counted, nothing is known.
 
     Control groups of now, less what they had themselves and what each of the children of now had, wherever it was."""
     if before is None:
         return None
     count, past = 0, 0
-    for (control, there), number in now.controls.items():
-        if there == domain:
-            own = _own(before, control, domain)
-            if number is None or own is None:
-                return None
-            count, past = count + number, past + own
+    idle = before.idle & now.idle
+    counted = {key: number for key, number in now.controls.items() if key[1] == domain and key not in idle}
+    if not counted:
+        return None
+    for (control, _), number in counted.items():
+        own = _own(before, control, domain)
+        if number is None or own is None:
+            return None
+        count, past = count + number, past + own
     for (name, there), number in now.children.items():
         if there == domain and (name, there) not in silent:
             earlier = before.children.get((name, domain), 0)  # a new group counts from 0

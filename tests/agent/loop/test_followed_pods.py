@@ -109,6 +109,18 @@ async def test_a_pod_that_the_hardware_does_not_count_blinds_nobody_while_it_sle
     assert SELDOM_COUNTED in rig.api.profiles[-1]["status"]["lacks"]
 
 
+async def test_a_throttle_stands_where_its_pods_never_ran_in_a_part_of_the_socket(make_rig: MakeRig) -> None:
+    """Its group is Unavailable there. It was lifted every minute, because nothing could be measured."""
+    rig = make_rig("amd-rome", numa_nodes=2, peak_gb_per_s={0: 40.0, 8: 40.0})
+    victim(rig.node)
+    await rig.run(CALM_S)
+    aggressor(rig.node)
+    await rig.run(150)
+    assert rig.told("Throttled")
+    released = [event["message"] for event in rig.api.events if event["reason"] == "ThrottleReleased"]
+    assert not [message for message in released if "measured" in message]
+
+
 @pytest.mark.parametrize(
     ("domains", "ids", "most"), [(2, None, 300), (24, None, 25), (2, 8, 6), (2, 2, 1), (0, None, MOST_READS)]
 )

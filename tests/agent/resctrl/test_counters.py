@@ -119,6 +119,47 @@ def test_a_pod_that_the_hardware_does_not_count_costs_a_sample_only_when_that_ch
     assert passed(tree, meter).totals[0] == 15 * GB
 
 
+@pytest.mark.parametrize("control", ["coda-throttle", "BE"])
+def test_a_control_group_that_never_ran_in_a_domain_costs_a_sample_only_when_that_changes(
+    emulate: Emulate, control: str
+) -> None:
+    """The domain was blind for as long as the throttle stood, or another program's class was there."""
+    tree = emulate("amd-rome")
+    tree.load("job", gb_per_s=15, domain=1)
+    hog, later = tree.load("hog", gb_per_s=5)[0], tree.load("later", gb_per_s=7, domain=1)[0]
+    tree.mkdir(control)
+    tree.write(f"{control}/tasks", f"{hog}\n")
+    meter = TrafficMeter(tree.files, (0, 1))
+    passed(tree, meter)
+    assert tree.read(f"{control}/mon_data/mon_L3_01/mbm_total_bytes") == "Unavailable\n"
+    for _ in range(3):
+        assert passed(tree, meter).totals == {0: 5 * GB, 1: 22 * GB}
+    tree.write(f"{control}/tasks", f"{later}\n")
+    assert passed(tree, meter).totals == {0: 5 * GB, 1: None}
+    assert passed(tree, meter).totals == {0: 5 * GB, 1: 22 * GB}
+
+
+def test_a_domain_without_any_number_has_no_total(intel: Emulated) -> None:
+    """A group that is not counted counts for nothing, but nothing counted is not 0."""
+    intel.mkdir("BE")
+    intel.machine.switches.words = {"mon_data/*": "Unavailable\n", "BE/mon_data/*": "Unavailable\n"}
+    meter = TrafficMeter(intel.files, (0,))
+    for _ in range(3):
+        assert passed(intel, meter).totals == {0: None}
+
+
+def test_a_control_group_that_leaves_out_what_its_child_counts_makes_the_total_unknown(intel: Emulated) -> None:
+    """As on kernels before 5.15: what the child has counted would be taken off the others' traffic."""
+    groups = watched(intel)
+    groups.add_throttle()
+    groups.throttle_pod(UID, intel.tids_of(UID))
+    intel.load("others", gb_per_s=90)
+    intel.machine.switches.words = {"coda-throttle/mon_data/*": "Unavailable\n"}
+    meter = TrafficMeter(intel.files, (0,))
+    for _ in range(3):
+        assert passed(intel, meter).totals == {0: None}
+
+
 def test_a_pod_whose_counter_says_anything_else_makes_the_total_unknown_for_as_long_as_it_does(intel: Emulated) -> None:
     watched(intel)
     meter = TrafficMeter(intel.files, (0,))

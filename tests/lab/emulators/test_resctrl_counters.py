@@ -37,6 +37,29 @@ def test_12_a_child_without_a_number_is_left_out_of_the_sum(intel: Emulated) -> 
         assert intel.total("") == 0
 
 
+def test_12_a_group_is_unavailable_until_it_or_a_child_has_traffic_in_the_domain(emulate: Emulate) -> None:
+    tree = emulate("amd-rome")
+    (tid,) = tree.load("pod", gb_per_s=2)
+    tree.mkdir("g")
+    tree.mkdir("g/mon_groups/a")
+
+    def told(domain: int) -> list[str]:
+        counter = f"mon_data/mon_L3_{domain:02}/mbm_total_bytes"
+        return [tree.read(f"{group}{counter}") for group in ("g/", "g/mon_groups/a/", "")]
+
+    tree.advance(1)
+    assert told(0) == ["Unavailable\n", "Unavailable\n", f"{2 * GB}\n"]
+
+    tree.write("g/tasks", f"{tid}\n")
+    tree.write("g/mon_groups/a/tasks", f"{tid}\n")
+    tree.advance(1)
+    assert told(0) == [f"{2 * GB}\n"] * 3
+    assert told(1) == ["Unavailable\n", "Unavailable\n", "0\n"]  # the kernel's own threads are in the root
+    tree.rmdir("g/mon_groups/a")
+    tree.mkdir("g/mon_groups/a")
+    assert told(0)[:2] == ["Unavailable\n"] * 2  # what a child counted goes with it
+
+
 def test_12_hardware_forgets_counts_without_a_word(emulate: Emulate) -> None:
     tree = emulate("amd")
     (tid,) = tree.load("pod", gb_per_s=2)

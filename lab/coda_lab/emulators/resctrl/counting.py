@@ -1,6 +1,7 @@
 """The monitoring counters: bytes per monitoring id and domain, or a word where there is no number.
 
-With assignable counters only a group that has one counts.
+With assignable counters only a group that has one counts. On some hardware an id is Unavailable in a domain until it
+has traffic there; the sum of a control group leaves it out. Source: `mon_event_count` in `fs/resctrl/monitor.c`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from coda_lab.emulators.resctrl.profiles import Monitoring
 from coda_lab.emulators.resctrl.schemata import Refused
 
 TOTAL, LOCAL = "mbm_total_bytes", "mbm_local_bytes"
-UNASSIGNED = "Unassigned"
+UNASSIGNED, UNAVAILABLE = "Unassigned", "Unavailable"
 Key = tuple[int, int, str]  # monitoring id, domain, event
 
 
@@ -24,11 +25,13 @@ class Counters:
         self._domains = domains
         self._bytes: dict[tuple[int, int, str, int], float] = {}
         self._assigned: set[Key] = set()
+        self._seen: set[tuple[int, int]] = set()  # monitoring id, domain: it has had traffic there
         self._held = 0
 
     def begin(self, rmid: int) -> None:
         """A group takes the id: it starts at 0, with counters as far as some are free."""
         self._bytes = {key: count for key, count in self._bytes.items() if key[0] != rmid}
+        self._seen = {key for key in self._seen if key[0] != rmid}
         for domain in self._domains:
             for event in (TOTAL, LOCAL):
                 if event in self._monitoring.events and self.free(domain) > 0:
@@ -40,6 +43,8 @@ class Counters:
 
     def count(self, rmid: int, domain: int, total: float, local: float) -> None:
         """Add traffic, evenly over the domain's nodes; nothing where no counter is assigned."""
+        if total > 0:
+            self._seen.add((rmid, domain))
         for event, count in ((TOTAL, total), (LOCAL, local)):
             if self._counts((rmid, domain, event)):
                 nodes = self._monitoring.nodes_per_cache
@@ -48,10 +53,11 @@ class Counters:
                     self._bytes[key] = self._bytes.get(key, 0.0) + count / nodes
 
     def read(self, rmids: Iterable[int], domain: int, event: str, node: int | None) -> str:
-        """The content of the file: the sum over the ids that count, or Unassigned if none does."""
-        counting = [rmid for rmid in rmids if self._counts((rmid, domain, event))]
+        """The content of the file: the sum over the ids that count, or a word if none does."""
+        assigned = [rmid for rmid in rmids if self._counts((rmid, domain, event))]
+        counting = [rmid for rmid in assigned if self._has_seen_traffic(rmid, domain)]
         if not counting:
-            return UNASSIGNED
+            return UNAVAILABLE if assigned else UNASSIGNED
         nodes = range(self._monitoring.nodes_per_cache) if node is None else (node,)
         return str(int(sum(self._bytes.get((rmid, domain, event, at), 0.0) for rmid in counting for at in nodes)))
 
@@ -105,6 +111,10 @@ class Counters:
         self._assigned.add(key)
         for node in range(self._monitoring.nodes_per_cache):
             self._bytes[(*key, node)] = 0.0
+
+    def _has_seen_traffic(self, rmid: int, domain: int) -> bool:
+        """The root's id always has: the kernel's own threads work in every domain."""
+        return not self._monitoring.waits_for_traffic or rmid == 0 or (rmid, domain) in self._seen
 
     def _counts(self, key: Key) -> bool:
         return self._monitoring.counters is None or key in self._assigned

@@ -24,12 +24,15 @@ class Limiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """Bandwidth monitoring. `counters`: assignable ones per domain (ABMC); None: every group always counts."""
+    """Bandwidth monitoring. `counters`: assignable ones per domain (ABMC); None: every group always counts.
+
+    `waits_for_traffic`: a group is Unavailable in a domain where neither its id nor a child's has had traffic."""
 
     rmids: int = 144
     events: tuple[str, ...] = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
     counters: int | None = None
     nodes_per_cache: int = 1  # above 1: sub-NUMA clustering
+    waits_for_traffic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,15 @@ class Profile:
 
 
 _INTEL = Profile(name="intel")
-_AMD = Limiting(closids=16, least=0, granularity=1, most=2048, linear=False, thread_throttle_mode=None)
+_AMD = Profile(
+    name="amd",
+    domains=(0, 1, 2, 3, 8, 9, 10, 11),
+    limiting=Limiting(closids=16, least=0, granularity=1, most=2048, linear=False, thread_throttle_mode=None),
+    monitoring=Monitoring(rmids=256, counters=32),
+    cache=Cache(mask=0xFFFF),
+    slow_memory=True,
+    peak_bytes_per_s=40 * GB,
+)
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -77,15 +88,8 @@ PROFILES: Mapping[str, Profile] = {
         replace(_INTEL, name="intel-per-thread", limiting=Limiting(thread_throttle_mode="per-thread")),
         replace(_INTEL, name="intel-few-ids", monitoring=Monitoring(rmids=8)),
         replace(_INTEL, name="intel-mib", limiting=Limiting(in_mib=True, most=ENDLESS_MIB)),
-        Profile(
-            name="amd",
-            domains=(0, 1, 2, 3, 8, 9, 10, 11),
-            limiting=_AMD,
-            monitoring=Monitoring(rmids=256, counters=32),
-            cache=Cache(mask=0xFFFF),
-            slow_memory=True,
-            peak_bytes_per_s=40 * GB,
-        ),
+        _AMD,
+        replace(_AMD, name="amd-rome", monitoring=Monitoring(rmids=256, waits_for_traffic=True)),
         replace(_INTEL, name="mbm-only", limiting=None, cache=None),
         replace(_INTEL, name="mba-only", monitoring=None, cache=None),
         replace(_INTEL, name="l3-only", monitoring=None, limiting=None),
