@@ -55,6 +55,18 @@ class _Counts:
     idle: frozenset[tuple[str, int]] = frozenset()
 
 
+@dataclass(slots=True)
+class _Lasting:
+    """Something that is said once it has lasted, and no more once it is long gone."""
+
+    windows: int = 0  # with it, less those without
+    is_said: bool = False
+
+    def remember(self, *, is_so: bool) -> None:
+        self.windows = min(LASTING_WINDOWS, self.windows + 1) if is_so else max(0, self.windows - 1)
+        self.is_said = self.windows == LASTING_WINDOWS or (self.is_said and self.windows > 0)
+
+
 class TrafficMeter:
     """The rates of one resctrl tree; remembers the counters of the last window."""
 
@@ -62,13 +74,18 @@ class TrafficMeter:
         self._tree = files.resctrl
         self._domains = domains
         self._before: _Counts | None = None
-        self._words = 0  # windows in a row with such words, less those without
-        self._is_seldom = False
+        self._silence = _Lasting()
+        self._blindness = {domain: _Lasting() for domain in domains}
+        self._cause_by_domain: dict[int, str] = {}  # the last one found, while totals lack
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """One sentence while the hardware has long not counted all groups."""
-        return (SELDOM_COUNTED,) if self._is_seldom else ()
+        """Sentences: the hardware has long not counted all groups; a total has lacked for long."""
+        blind = [domain for domain in self._domains if self._blindness[domain].is_said]
+        return (
+            *((SELDOM_COUNTED,) if self._silence.is_said else ()),
+            *(f"the bandwidth of domain {domain} is not measured{self._cause_by_domain[domain]}" for domain in blind),
+        )
 
     def sample(self, now_s: float) -> MemoryTraffic:
         """Return the rates since the last call; the first call has no sample. Never raises.
@@ -78,7 +95,7 @@ class TrafficMeter:
         before, self._before = self._before, now
         by_pod: dict[str, dict[int, float | None]] = {}
         silent = frozenset() if before is None else before.untracked & now.untracked
-        self._remember_words(bool(silent))
+        self._silence.remember(is_so=bool(silent))
         for (name, domain), count in now.children.items():
             past = None if before is None else before.children.get((name, domain))
             if (uid := uid_of(name)) is not None:
@@ -86,11 +103,17 @@ class TrafficMeter:
                 if (name, domain) not in silent:
                     rates[domain] = _rate(past, count, now, before)
         totals = {domain: _total(before, now, domain, silent) for domain in self._domains}
+        if before is not None:
+            self._remember_blindness(totals, now)
         return MemoryTraffic(by_pod=by_pod, totals=totals, uncounted=now.uncounted)
 
-    def _remember_words(self, has_words: bool) -> None:
-        self._words = min(LASTING_WINDOWS, self._words + 1) if has_words else max(0, self._words - 1)
-        self._is_seldom = self._words == LASTING_WINDOWS or (self._is_seldom and self._words > 0)
+    def _remember_blindness(self, totals: Mapping[int, float | None], now: _Counts) -> None:
+        for domain, total in totals.items():
+            self._blindness[domain].remember(is_so=total is None)
+            if self._blindness[domain].windows == 0:
+                self._cause_by_domain.pop(domain, None)
+            elif total is None:
+                self._cause_by_domain[domain] = _cause(now, domain) or self._cause_by_domain.get(domain, "")
 
     def _counts(self, now_s: float) -> _Counts:
         controls: dict[tuple[str, int], int | None] = {}
@@ -189,6 +212,16 @@ def _total(before: _Counts | None, now: _Counts, domain: int, silent: Collection
                     return None
                 past += earlier
     return _rate(past, count, now, before)
+
+
+def _cause(now: _Counts, domain: int) -> str:
+    """The end of a sentence: a group whose counter has no number now, if that is why there is no total."""
+    without = [control for (control, there), number in now.controls.items() if there == domain and number is None]
+    busy = [control for control in without if (control, domain) not in now.idle] or without
+    pods = [name for name, there in now.children if there == domain and uid_of(name) is not None]
+    lost = [name for name in pods if now.children[name, domain] is None and (name, domain) not in now.untracked]
+    group = min([*busy, *lost], default=None)
+    return "" if group is None else f": the counter of {f'group {group}' if group else 'the root'} has no number"
 
 
 def _own(before: _Counts, control: str, domain: int) -> int | None:

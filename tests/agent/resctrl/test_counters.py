@@ -186,6 +186,27 @@ def test_pods_that_are_seldom_counted_are_told_of_after_a_while(emulate: Emulate
     assert not any(told[200:])
 
 
+def test_a_total_that_has_lacked_for_a_minute_is_told_of_with_the_group_that_has_no_number(intel: Emulated) -> None:
+    """Nothing was throttled on such a node, without a word."""
+    watched(intel)
+    intel.mkdir("BE")
+    meter = TrafficMeter(intel.files, (0, 1))
+    passed(intel, meter)
+    intel.machine.switches.words = {"BE/mon_data/mon_L3_01/*": "Error\n"}
+    told = []
+    for window in range(2 * LASTING_WINDOWS):
+        passed(intel, meter, 0.1)
+        told.append(meter.lacks)
+        if window == LASTING_WINDOWS:
+            intel.machine.switches.words.clear()
+    (sentence,) = set(told) - {()}
+    assert sentence == ("the bandwidth of domain 1 is not measured: the counter of group BE has no number",)
+    assert told.index(sentence) == LASTING_WINDOWS - 1
+    for _ in range(LASTING_WINDOWS):
+        passed(intel, meter, 0.1)
+    assert meter.lacks == ()
+
+
 def test_an_error_of_one_foreign_group_is_no_sample_of_the_total_only(intel: Emulated) -> None:
     watched(intel)
     intel.mkdir("BE")
