@@ -1,5 +1,8 @@
 """Threads go into their pod's group while the pod lives its life."""
 
+import errno
+import os
+
 import pytest
 
 from coda_agent.host.files import Files
@@ -91,14 +94,53 @@ def test_threads_that_another_program_controls_stay_with_it(intel: Emulated, tel
     assert (intel.tids("BE"), intel.tids(THROTTLED)) == ({theirs}, {mine})
 
 
-def test_threads_that_another_program_watches_stay_watched(intel: Emulated) -> None:
+@pytest.mark.parametrize("tells", [True, False], ids=["kernel tells a thread's groups", "kernel does not"])
+def test_threads_that_another_program_watches_stay_watched(intel: Emulated, tells: bool) -> None:
     mine, theirs = intel.load(UID, gb_per_s=1, threads=2)
     intel.mkdir("mon_groups/nri")
     intel.write("mon_groups/nri/tasks", f"{theirs}\n")
-    groups = Groups(intel.files)
+    groups = Groups(intel.files if tells else Files(proc=intel.root / "none", resctrl=intel.root))
     groups.add_pod(UID)
     groups.collect_threads(UID, intel.tids_of(UID))
     assert (intel.tids("mon_groups/nri"), intel.tids(FREE)) == ({theirs}, {mine})
+    assert groups.are_held_by_others()
+
+    groups.add_throttle()
+    groups.throttle_pod(UID, intel.tids_of(UID))
+    assert (intel.tids("mon_groups/nri"), intel.tids(THROTTLED)) == ({theirs}, {mine})
+
+
+def test_a_group_of_another_program_that_ends_meanwhile_is_no_failure(intel: Emulated) -> None:
+    (mine,) = intel.load(UID, gb_per_s=1)
+    intel.mkdir("mon_groups/nri")
+    groups = Groups(Files(proc=intel.root / "none", resctrl=intel.root))
+    groups.add_pod(UID)
+    intel.machine.switches.errors["read mon_groups/nri/tasks"] = errno.ENODEV
+    assert groups.collect_threads(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert intel.tids(FREE) == {mine}
+
+
+def test_a_kernel_that_does_not_tell_is_asked_for_the_roots_threads_once_and_not_per_thread(
+    intel: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand threads were a thousand lists of all threads of the node."""
+    intel.machine.switches.can_rename = False
+    intel.load(UID, gb_per_s=1, threads=100)
+    groups = Groups(Files(proc=intel.root / "none", resctrl=intel.root))
+    groups.add_pod(UID)
+    groups.add_throttle()
+    opened: list[str] = []
+    really_open = os.open
+
+    def noted(path: str, flags: int, *rest: int, **more: int) -> int:
+        if not flags & (os.O_WRONLY | os.O_RDWR):
+            opened.append(os.path.relpath(path, intel.root))
+        return really_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert groups.throttle_pod(UID, intel.tids_of(UID)) is GroupOutcome.DONE
+    assert opened.count("tasks") == 1
+    assert intel.tids(THROTTLED) == intel.tids_of(UID)()
 
 
 def test_threads_that_ended_are_no_failure(intel: Emulated) -> None:
