@@ -42,7 +42,8 @@ from coda_operator.history.writer import RecordRefused, StoreFull
 
 LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema changes: "coda"
 BATCH: Final = 500
-"""Rows that a question has in memory at a time: a busy week has 100 000. Our choice."""
+"""Rows that a question has in memory at a time, or a statement names: a busy week has 100 000, and SQLite before 3.32
+takes 999 values. Our choice."""
 MOST_DELETED: Final = 50_000
 """Records that go in one call: it takes seconds, and millions may be old at once. Our choice."""
 
@@ -151,14 +152,13 @@ class Store:
         """Delete the records of jobs that ended before, and their waits; return how many. Raises Outage.
 
         `BATCH` of them in a transaction, and `MOST_DELETED` in all: the rest goes with the next call."""
-        old, deleted = select(_JOBS.c.uid, _JOBS.c.attempt).where(_JOBS.c.ended_s < ended_s).limit(BATCH), 0
+        old, deleted = _JOBS.c.ended_s < ended_s, 0
         while deleted < MOST_DELETED:
             with self._errors(), self._engine.begin() as connection:
-                keys = [(uid, attempt) for uid, attempt in connection.execute(old)]
-                if keys:
-                    connection.execute(delete(_JOBS).where(tuple_(_JOBS.c.uid, _JOBS.c.attempt).in_(keys)))
-            deleted += len(keys)
-            if len(keys) < BATCH:
+                uids = connection.scalars(select(_JOBS.c.uid).where(old).limit(BATCH)).all()
+                if uids:
+                    deleted += connection.execute(delete(_JOBS).where(_JOBS.c.uid.in_(uids) & old)).rowcount
+            if len(uids) < BATCH:
                 break
         return deleted
 
@@ -204,9 +204,10 @@ _FIELD_BY_COLUMN: Final = {column.name: column.name for column in FINISHED_JOBS.
 
 
 def _waits_of(rows: list[dict[str, Any]], connection: Connection) -> dict[tuple[str, int], list[tuple[str, float]]]:
-    """Return cause and seconds of each wait, by cause, of the jobs of these rows."""
-    keys = [(row["uid"], row["attempt"]) for row in rows]
-    found = select(_WAITS).where(tuple_(_WAITS.c.uid, _WAITS.c.attempt).in_(keys)).order_by(_WAITS.c.cause)
+    """Return cause and seconds of each wait, by cause, of the jobs of these rows, and of other ends of these jobs.
+
+    By uid alone: for pairs of values SQLite uses no index, and reads the whole table."""
+    found = select(_WAITS).where(_WAITS.c.uid.in_([row["uid"] for row in rows])).order_by(_WAITS.c.cause)
     waits_by_key: dict[tuple[str, int], list[tuple[str, float]]] = {}
     for wait in connection.execute(found):
         waits_by_key.setdefault((wait.uid, wait.attempt), []).append((wait.cause, wait.seconds))
