@@ -7,6 +7,7 @@ uid and attempt is there already, and stays as it is. Errors name the database w
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,11 @@ LOCK_ID: Final = 0x636F6461  # of PostgreSQL's advisory lock while the schema ch
 BATCH: Final = 500
 """Rows that a question has in memory at a time, or a statement names: a busy week has 100 000, and SQLite before 3.32
 takes 999 values. Our choice."""
+MOST_OF_KIND: Final = 400
+"""Runs of one owner, category and number of GPUs that are taught: as many as `RunTimes` counts before older ones count
+half. Our choice: without it a burst of one kind would be all that a planner learns when it begins."""
+MOST_READ: Final = 200_000
+"""Runs that are looked through for those that are taught: half a second of a core, two busy weeks. Our choice."""
 MOST_DELETED: Final = 50_000
 """Records that go in one call: it takes seconds, and millions may be old at once. Our choice."""
 
@@ -128,16 +134,27 @@ class Store:
         return [column for column in _JOBS.columns if column.name in there]
 
     def runs(self, most: int) -> list[FinishedRun]:
-        """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage."""
+        """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage.
+
+        `MOST_OF_KIND` of each owner, category and number of GPUs, among the last `MOST_READ`."""
         gpus = (_JOBS.c.replicas * _JOBS.c.gpus_per_replica).label("gpus")
         ran = (_JOBS.c.run_s > 0) & _JOBS.c.ending.in_((Ending.SUCCEEDED.value, Ending.FAILED.value))
         latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
-        latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(most)
-        with self._errors(), self._engine.connect() as connection:
-            rows = connection.execute(latest, execution_options={"yield_per": BATCH})
-            runs = [
-                FinishedRun(intern(owner), intern(category), asked, run_s) for owner, category, asked, run_s in rows
-            ]
+        latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(MOST_READ)
+        runs: list[FinishedRun] = []
+        found: Counter[tuple[str, str, int]] = Counter()
+        with (
+            self._errors(),
+            self._engine.connect() as connection,
+            connection.execute(latest, execution_options={"yield_per": BATCH}) as rows,
+        ):
+            for owner, category, asked, run_s in rows:
+                kind = (owner, category, asked)
+                found[kind] += 1
+                if found[kind] <= MOST_OF_KIND:
+                    runs.append(FinishedRun(intern(owner), intern(category), asked, run_s))
+                if len(runs) >= most:
+                    break
         return runs[::-1]
 
     def tuned(self, since_s: float) -> list[tuple[str, str, int, int]]:

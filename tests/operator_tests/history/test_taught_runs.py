@@ -1,0 +1,62 @@
+"""What the store teaches of run times: the latest of every kind of job, each as long as its work took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy.engine import URL
+
+from coda.history import FinishedRun
+from coda_operator.history.store import MOST_OF_KIND, Store
+from tests.operator_tests.history.records import record
+
+
+@pytest.fixture
+def store(database: URL) -> Iterator[Store]:
+    store = Store(database)
+    store.migrate()
+    yield store
+    store.close()
+
+
+def test_a_burst_of_one_kind_is_not_all_that_is_taught(store: Store) -> None:
+    """A planner that begins after a broken cron job would know nothing of anybody else."""
+    store.write([record(number, owner="ann") for number in range(3)])
+    burst = MOST_OF_KIND + 60
+    for start in range(0, burst, 20):
+        store.write([record(10 + number, owner="cron", run_s=1.0 + number) for number in range(start, start + 20)])
+    runs = store.runs(MOST_OF_KIND + 20)
+    assert Counter(run.owner for run in runs) == {"ann": 3, "cron": MOST_OF_KIND}
+    assert [run.run_s for run in runs[3:]] == [1.0 + number for number in range(60, burst)]  # the latest, oldest first
+
+
+def test_a_kind_is_an_owner_a_category_and_a_number_of_gpus(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coda_operator.history.store.MOST_OF_KIND", 2)
+    kinds = [
+        ("ann", "NLP", 2, 8),
+        ("ann", "CV", 2, 8),
+        ("ann", "NLP", 2, 4),
+        ("bob", "NLP", 2, 8),
+        ("ann", "NLP", 1, 16),
+    ]
+    for number in range(20):
+        owner, category, replicas, gpus = kinds[number % 5]
+        fields = {"owner": owner, "category": category, "replicas": replicas, "gpus_per_replica": gpus}
+        store.write([record(number, **fields)])
+    counted = Counter((run.owner, run.category, run.gpus) for run in store.runs(20))
+    assert counted == dict.fromkeys([("ann", "NLP", 16), ("ann", "CV", 16), ("ann", "NLP", 8), ("bob", "NLP", 16)], 2)
+
+
+def test_they_are_looked_for_among_so_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map is written every minute, so a long history must not make it dear."""
+    monkeypatch.setattr("coda_operator.history.store.MOST_OF_KIND", 2)
+    monkeypatch.setattr("coda_operator.history.store.MOST_READ", 4)
+    store.write([record(number, owner="ann" if number < 3 else "cron") for number in range(6)])
+    assert [run.owner for run in store.runs(9)] == ["ann", "cron", "cron"]
+
+
+def test_as_many_are_taught_as_are_asked_for(store: Store) -> None:
+    store.write([record(number, owner=f"user-{number}") for number in range(6)])
+    assert store.runs(2) == [FinishedRun("user-4", "NLP", 16, 3590.0), FinishedRun("user-5", "NLP", 16, 3590.0)]
