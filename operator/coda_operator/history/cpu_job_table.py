@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, delete, func, inspect, literal, select, tuple_
 
 from coda.history.cpu_jobs import LACKS_CORES, CpuEnding, CpuLine, CpuUse, FinishedCpuJob, cpu_lines
+from coda_operator.history.engine import writing
 from coda_operator.history.tables import COUNTED_CPU_JOBS, FINISHED_CPU_JOB_WAITS, FINISHED_CPU_JOBS
 
 BATCH: Final = 500
@@ -32,6 +33,7 @@ class CpuJobTable:
         self, engine: Engine, insert: Callable[[Any], Any], errors: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._engine = engine
+        self._writing = writing(engine)
         self._insert = insert
         self._errors = errors
 
@@ -43,7 +45,7 @@ class CpuJobTable:
             return 0
         rows = [{"uid": uid, "counted_s": now_s} for uid in sorted({job.uid for job in jobs})]
         count = self._insert(_COUNTED).values(rows).on_conflict_do_nothing().returning(_COUNTED.c.uid)
-        with self._errors(), self._engine.begin() as connection:
+        with self._errors(), self._writing.begin() as connection:
             new = {uid for (uid,) in connection.execute(count)}
             first = {job.uid: job for job in reversed(jobs) if job.uid in new}
             lines = cpu_lines(first.values())
@@ -113,7 +115,7 @@ class CpuJobTable:
         order, forgotten = (_COUNTED.c.counted_s, _COUNTED.c.uid), 0
         left = _COUNTED.c.counted_s < before_s
         while True:
-            with self._errors(), self._engine.begin() as connection:
+            with self._errors(), self._writing.begin() as connection:
                 rows = connection.execute(select(*order).where(left).order_by(*order).limit(BATCH)).all()
                 gone = [uid for _, uid in rows if uid not in existing]
                 if gone:
@@ -130,7 +132,7 @@ class CpuJobTable:
         `BATCH` of them in a transaction: after a shorter retention millions go, and a statement has its limit."""
         old, deleted = _LINES.c.ended_s < ended_s, 0
         while True:
-            with self._errors(), self._engine.begin() as connection:
+            with self._errors(), self._writing.begin() as connection:
                 lines = connection.scalars(select(_LINES.c.line).where(old).limit(BATCH)).all()
                 if lines:
                     gone = connection.execute(delete(_LINES).where(_LINES.c.line.in_(lines) & old))

@@ -28,6 +28,9 @@ DISK_FULL: Final = "53100"
 WHEREABOUTS: Final = "coda_whereabouts"
 """Where a connection leads, in what SQLAlchemy notes of it."""
 
+WRITES: Final = "coda_writes"
+"""Of a transaction that writes, in the options of SQLAlchemy."""
+
 RESERVE_BYTES: Final = 32 * 2**20
 LARGEST_RESERVE: Final = 0.25
 """SQLite leaves so much of its volume free, but at most this share, for what is not in the file yet. Deleting takes
@@ -55,6 +58,14 @@ def engine_of(address: URL | UrlFile, *, reads_only: bool = False, ca_file: str 
         _follow(engine, address, ca_file)
         return engine
     return _postgresql_engine(url, _trust(url, ca_file))
+
+
+def writing(engine: Engine) -> Engine:
+    """Return the engine for transactions that write; it has the same connections.
+
+    On SQLite they wait for another writer before they read. One that reads first could only fail: it does not wait for
+    a writer, because what it has read is old by then."""
+    return engine.execution_options(**{WRITES: True})
 
 
 def _follow(engine: Engine, address: UrlFile, ca_file: str) -> None:
@@ -156,7 +167,8 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     """Python's module begins no transaction before a change of the schema: a migration would be done by halves."""
     _keep_reserve(connection)
-    connection.exec_driver_sql("BEGIN")
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _keep_reserve(connection: Connection) -> None:

@@ -36,7 +36,7 @@ from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending
 from coda_operator.history.address import UrlFile, shown
 from coda_operator.history.cpu_job_table import CpuJobTable
-from coda_operator.history.engine import engine_of, lacks_space
+from coda_operator.history.engine import engine_of, lacks_space, writing
 from coda_operator.history.schema import first_line, upgrade
 from coda_operator.history.tables import FINISHED_JOB_WAITS, FINISHED_JOBS
 from coda_operator.history.writer import RecordRefused, StoreFull
@@ -67,6 +67,7 @@ class Store:
     def __init__(self, address: URL | UrlFile, *, reads_only: bool = False, ca_file: str = "") -> None:
         self._address = address
         self._engine = engine_of(address, reads_only=reads_only, ca_file=ca_file)
+        self._writing = writing(self._engine)
         self._reads_only = reads_only
         self._insert = _INSERTS[self._engine.dialect.name]
         self.cpu_jobs = CpuJobTable(self._engine, self._insert, self._errors)
@@ -75,7 +76,7 @@ class Store:
         """Bring the schema up to date; two processes at once do it one after the other. Raises Outage.
 
         A newer schema stays as it is, and is written if it has all that this version needs."""
-        with self._errors(), self._alone(), self._engine.connect() as connection:
+        with self._errors(), self._alone(), self._writing.connect() as connection:
             if self._engine.dialect.name == "postgresql":  # until the commit: a pooler would keep a session's lock
                 connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": LOCK_ID})
             upgrade(connection, self._name)
@@ -89,7 +90,7 @@ class Store:
         if not rows:
             return 0
         new = self._insert(_JOBS).values(rows).on_conflict_do_nothing().returning(_JOBS.c.uid, _JOBS.c.attempt)
-        with self._errors(), self._engine.begin() as connection:
+        with self._errors(), self._writing.begin() as connection:
             written = {(uid, attempt) for uid, attempt in connection.execute(new)}
             waits = [
                 {"uid": job.uid, "attempt": job.attempt, "cause": cause, "seconds": seconds}
@@ -171,7 +172,7 @@ class Store:
         `BATCH` of them in a transaction, and `MOST_DELETED` in all: the rest goes with the next call."""
         old, deleted = _JOBS.c.ended_s < ended_s, 0
         while deleted < MOST_DELETED:
-            with self._errors(), self._engine.begin() as connection:
+            with self._errors(), self._writing.begin() as connection:
                 uids = connection.scalars(select(_JOBS.c.uid).where(old).limit(BATCH)).all()
                 if uids:
                     deleted += connection.execute(delete(_JOBS).where(_JOBS.c.uid.in_(uids) & old)).rowcount
