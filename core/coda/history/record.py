@@ -94,8 +94,16 @@ RECORDED_REASON_CHARACTERS: Final = 128
 """Longer words are cut. Our choice: Kubernetes' reasons have a tenth of it."""
 
 
+def worked_s(held_s: float, run_s: float, lost_s: float) -> float:
+    """Return how long a job ran without the work that stops for other jobs threw away, as planner and simulator count.
+
+    Work is lost since the launch of an attempt, before all its ranks had started: it is a part of `held_s`."""
+    return max(1.0, min(run_s, held_s - lost_s))
+
+
 def run_of(job: FinishedJob) -> FinishedRun | None:
     """Return what the job teaches about run times; None if it did not run, or was deleted before its end."""
     if job.ending is Ending.DELETED or job.run_s <= 0:
         return None
-    return FinishedRun(owner=job.owner, category=job.category, gpus=job.gpus, run_s=job.run_s)
+    taught_s = worked_s(job.held_s, job.run_s, job.lost_s)
+    return FinishedRun(owner=job.owner, category=job.category, gpus=job.gpus, run_s=taught_s)

@@ -33,7 +33,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
-from coda.history.record import Ending
+from coda.history.record import Ending, worked_s
 from coda_operator.history.address import UrlFile, shown
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.engine import engine_of, lacks_space, writing
@@ -140,7 +140,7 @@ class Store:
         `MOST_OF_KIND` of each owner, category and number of GPUs, among the last `MOST_READ`."""
         gpus = (_JOBS.c.replicas * _JOBS.c.gpus_per_replica).label("gpus")
         ran = (_JOBS.c.run_s > 0) & _JOBS.c.ending.in_((Ending.SUCCEEDED.value, Ending.FAILED.value))
-        latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.run_s).where(ran)
+        latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.held_s, _JOBS.c.run_s, _JOBS.c.lost_s).where(ran)
         latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(MOST_READ)
         runs: list[FinishedRun] = []
         found: Counter[tuple[str, str, int]] = Counter()
@@ -149,11 +149,11 @@ class Store:
             self._engine.connect() as connection,
             connection.execute(latest, execution_options={"yield_per": BATCH}) as rows,
         ):
-            for owner, category, asked, run_s in rows:
+            for owner, category, asked, *times_s in rows:
                 kind = (owner, category, asked)
                 found[kind] += 1
                 if found[kind] <= MOST_OF_KIND:
-                    runs.append(FinishedRun(intern(owner), intern(category), asked, run_s))
+                    runs.append(FinishedRun(intern(owner), intern(category), asked, worked_s(*times_s)))
                 if len(runs) >= most:
                     break
         return runs[::-1]

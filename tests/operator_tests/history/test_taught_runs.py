@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.engine import URL
 
-from coda.history import FinishedRun
+from coda.history import FinishedRun, run_of
 from coda_operator.history.store import MOST_OF_KIND, Store
 from tests.operator_tests.history.records import record
+from tests.operator_tests.history.test_store import ALWAYS
 
 
 @pytest.fixture
@@ -60,3 +61,18 @@ def test_they_are_looked_for_among_so_many(store: Store, monkeypatch: pytest.Mon
 def test_as_many_are_taught_as_are_asked_for(store: Store) -> None:
     store.write([record(number, owner=f"user-{number}") for number in range(6)])
     assert store.runs(2) == [FinishedRun("user-4", "NLP", 16, 3590.0), FinishedRun("user-5", "NLP", 16, 3590.0)]
+
+
+def test_work_that_stops_threw_away_is_no_run_time(store: Store) -> None:
+    """The planner that sees a job end counts its last attempt. This one ran for an hour after four stops at 54 min."""
+    store.write(
+        [
+            record(1, held_s=4 * 3240.0 + 3600.0, run_s=4 * 3240.0 + 3600.0, lost_s=4 * 3240.0),
+            record(2, held_s=5 * 300.0 + 4 * 3240.0 + 3600.0, run_s=4 * 3240.0 + 3600.0, lost_s=4 * 3540.0),
+            record(3, held_s=3660.0, run_s=3600.0),
+            record(4, held_s=3600.0, run_s=3599.0, lost_s=3600.0),
+        ]
+    )
+    ends = [run.run_s for run in store.runs(9)]
+    assert ends == [3600.0, 3900.0, 3600.0, 1.0]  # of the second, all ranks had started after five minutes, each time
+    assert ends == [run.run_s for run in map(run_of, store.jobs(*ALWAYS)) if run is not None]
