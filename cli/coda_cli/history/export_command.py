@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -51,47 +51,75 @@ def export_command(
             check_writable(out)
         now_s = time.time()
         from_s = 0.0 if since == "all" else now_s - seconds_from_duration(since)
+        lines: list[_Line] = []
+        found = had_gpus = 0
         with opened_store(history) as store:
-            found = list(store.jobs(from_s, now_s + 1))
-        had_gpus = [job for job in found if job.held_s > 0]
-        ran = [job for job in had_gpus if job.queued_s >= from_s]
+            for job in store.jobs(from_s, now_s + 1):
+                found += 1
+                had_gpus += job.held_s > 0
+                if job.held_s > 0 and job.queued_s >= from_s:
+                    lines.append(_line(job))
         if not had_gpus:
             raise InvalidInput(f"--since {since}: no job that had its GPUs has ended since then; all takes everything")
-        if not ran:
+        if not lines:
             raise InvalidInput(f"--since {since}: all jobs that ended were submitted before; all takes everything")
-        text = trace_of(ran)
+        text = _trace_of(lines)
         if out is None:
             print(text, end="")
         else:
             write_whole(out, text.encode())
-        told = [f"{counted(len(ran), 'job')} written"]
-        if never := len(found) - len(had_gpus):
+        told = [f"{counted(len(lines), 'job')} written"]
+        if never := found - had_gpus:
             told.append(f"{counted(never, 'job')} without GPUs left out")
-        if old := len(had_gpus) - len(ran):
+        if old := had_gpus - len(lines):
             were = "was" if old == 1 else "were"
             told.append(f"{counted(old, 'job')} left out that ended within --since {since} and {were} submitted before")
         console.print("; ".join(told), highlight=False, soft_wrap=True)
 
 
-def trace_of(jobs: Sequence[FinishedJob]) -> str:
+class _Line(NamedTuple):
+    """What is kept of a job: all of them are put in order. The columns before and after that of the submission."""
+
+    queued_s: float
+    uid: str
+    attempt: int
+    before: str
+    after: str
+
+
+def _line(job: FinishedJob) -> _Line:
+    return _Line(job.queued_s, job.uid, job.attempt, _csv(_fields_before(job)), _csv(_fields_after(job)))
+
+
+def _trace_of(lines: list[_Line]) -> str:
     """Return the jobs as CSV of the common schema with `wait_s`, by submission; the first one is at second 0."""
-    ordered = sorted(jobs, key=lambda job: (job.queued_s, job.uid, job.attempt))
+    lines.sort()
+    begins_s = lines[0].queued_s
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow((*COLUMNS, WAIT))
-    for job in ordered:
-        writer.writerow(_fields(job, ordered[0].queued_s))
+    file.write(f"{_csv((*COLUMNS, WAIT))}\n")
+    for line in lines:
+        file.write(f"{line.before},{_seconds(line.queued_s - begins_s)},{line.after}\n")
     return file.getvalue()
 
 
-def _fields(job: FinishedJob, begins_s: float) -> tuple[str, ...]:
-    cores = job.cores_asked or job.cores_given  # what is automatic ran with those that it was given
-    status = _STATUS_BY_REASON.get(job.reason, _STATUS_BY_ENDING[job.ending])
+def _csv(fields: Iterable[str]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(fields)
+    return file.getvalue()
+
+
+def _fields_before(job: FinishedJob) -> tuple[str, ...]:
     return (
         job.uid if job.attempt == 1 else f"{job.uid}-{job.attempt}",  # names come again
         printable(job.owner),
         printable(job.namespace),
-        _seconds(job.queued_s - begins_s),
+    )
+
+
+def _fields_after(job: FinishedJob) -> tuple[str, ...]:
+    cores = job.cores_asked or job.cores_given  # what is automatic ran with those that it was given
+    status = _STATUS_BY_REASON.get(job.reason, _STATUS_BY_ENDING[job.ending])
+    return (
         _seconds(max(1.0, job.held_s - job.lost_s)),  # a simulation loses work by stops of its own
         str(job.gpus),
         str(cores * job.replicas) if cores else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,18 @@ def test_jobs_that_were_submitted_before_the_span_are_left_out(tmp_path: Path) -
 def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
     code, printed, said = run("history", "export", "--history", store_of(tmp_path, record(1)), *words)
     assert (code, printed, sentence in said) == (2, "", True)
+
+
+def test_an_export_has_little_of_each_job_in_memory(tmp_path: Path) -> None:
+    """All jobs are put in order, so a part of each must be there: a line of the trace, not the whole record."""
+    peaks = []
+    for count in (600, 2600):
+        (tmp_path / str(count)).mkdir()
+        store = store_of(tmp_path / str(count), *(record(n, name=f"{n}-" + 200 * "n") for n in range(count)))
+        words = ("history", "export", "--since", "all", "--history", store, "--out", tmp_path / "trace.csv")
+        run(*words)  # what is loaded once
+        tracemalloc.start()
+        assert run(*words)[0] == 0
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 2000 < 1000.0, peaks
