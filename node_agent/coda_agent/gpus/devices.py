@@ -43,7 +43,7 @@ class Instance:
     gpu_uuid: str  # of the device it is cut from
     gpu_instance: int
     compute_instance: int
-    memory_bytes: int
+    memory_bytes: int | None  # None: not told
     profile: str = ""  # its size, such as 1g.10gb; "": not told
     has_utilisation: bool = False  # False: the device cannot tell how busy it is
 

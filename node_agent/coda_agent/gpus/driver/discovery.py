@@ -4,14 +4,14 @@ A value that a device does not tell is left out of its description. Only a devic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from coda_agent.gpus.devices import Gpu, Instance, Memory
 from coda_agent.gpus.driver import nvml
-from coda_agent.gpus.driver.nvml import Handle, NvmlFailure, Trouble, optional
+from coda_agent.gpus.driver.nvml import ENDS_ROUND, Handle, NvmlFailure, Trouble, optional
 
 _T = TypeVar("_T")
 
@@ -57,31 +57,56 @@ def describe_device(index: int, handle: Handle, cpu_words: int) -> OpenDevice:
     return OpenDevice(gpu=gpu, handle=handle, can_mig=mig is not None)
 
 
-def find_instances(device: OpenDevice) -> tuple[tuple[Instance, Memory], ...]:
-    """Return the slices of a device in MIG mode with the memory of each, by UUID, without slices that vanish
-    meanwhile."""
-    found: list[tuple[Instance, Memory]] = []
-    for place in range(nvml.slice_places(device.handle)):
+def find_instances(
+    device: OpenDevice, known: Mapping[int, Instance]
+) -> tuple[Mapping[int, tuple[Instance, Memory | None]], tuple[str, ...]]:
+    """Return the slices of a device in MIG mode with the memory of each, by place, and what could not be asked.
+
+    A slice that vanishes meanwhile is left out. One that may not be asked, or does not answer, is as it was `known`,
+    or left out, too. Raises NvmlFailure if nothing more can be asked of the device."""
+    found: dict[int, tuple[Instance, Memory | None]] = {}
+    failures: list[str] = []
+    try:
+        places = nvml.slice_places(device.handle)
+    except NvmlFailure as failure:
+        failures += _told(failure)
+        return {place: (one, None) for place, one in known.items() if failures}, tuple(failures)
+    for place in range(places):
         try:
-            found.append(_slice(device, nvml.slice_at(device.handle, place)))
+            instance, memory, problems = _slice(device, nvml.slice_at(device.handle, place))
+            found[place] = (instance, memory)
         except NvmlFailure as failure:
-            if failure.trouble not in (Trouble.NOTHING_NEW, Trouble.UNSUPPORTED):
-                raise
-    return tuple(sorted(found, key=lambda pair: pair[0].uuid))
+            problems = _told(failure)
+            if problems and place in known:
+                found[place] = (known[place], None)
+        failures += problems
+    return found, tuple(dict.fromkeys(failures))
 
 
-def _slice(device: OpenDevice, handle: Handle) -> tuple[Instance, Memory]:
-    memory = nvml.memory_of(handle)
+def _slice(device: OpenDevice, handle: Handle) -> tuple[Instance, Memory | None, tuple[str, ...]]:
     gpu_instance, compute_instance = nvml.slice_ids(handle)
     name = _or_none(partial(nvml.name_of, handle)) or ""
-    return Instance(
+    memory, problems = None, tuple[str, ...]()
+    try:
+        memory = nvml.memory_of(handle)
+    except NvmlFailure as failure:
+        problems = _told(failure)
+    instance = Instance(
         uuid=nvml.uuid_of(handle),
         gpu_uuid=device.gpu.uuid,
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
-        memory_bytes=memory.total_bytes,
+        memory_bytes=None if memory is None else memory.total_bytes,
         profile=name.partition(" MIG ")[2],
-    ), memory
+    )
+    return instance, memory, problems
+
+
+def _told(failure: NvmlFailure) -> tuple[str, ...]:
+    """What is to be said of a question about slices; nothing where there is no slice. Raises what ends the round."""
+    if failure.trouble in ENDS_ROUND:
+        raise failure
+    return () if failure.trouble in (Trouble.NOTHING_NEW, Trouble.UNSUPPORTED) else (str(failure),)
 
 
 def _or_none(question: Callable[[], _T]) -> _T | None:

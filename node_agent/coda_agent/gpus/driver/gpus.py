@@ -12,7 +12,7 @@ from coda_agent.gpus.devices import Gpu, GpuReading, Health, LibraryState, Link,
 from coda_agent.gpus.driver.discovery import OpenDevice, find_devices
 from coda_agent.gpus.driver.links import find_links
 from coda_agent.gpus.driver.measure import TrackedDevice, measure_device
-from coda_agent.gpus.driver.nvml import NvmlFailure, Trouble
+from coda_agent.gpus.driver.nvml import ENDS_SESSION, NvmlFailure
 from coda_agent.gpus.driver.session import NvmlSession
 from coda_agent.gpus.driver.xid_events import XidEvents
 from coda_agent.gpus.samples import Moment
@@ -145,7 +145,7 @@ class Gpus:
             reading = measure_device(tracked, now)
         except NvmlFailure as failure:
             tracked.is_lost = True
-            if failure.trouble not in (Trouble.LOST, Trouble.UNKNOWN):
+            if failure.trouble in ENDS_SESSION:
                 self._session.mark_broken(now.monotonic_s, str(failure))
             return lost_reading(tracked.device.gpu, str(failure))
         tracked.is_lost = False

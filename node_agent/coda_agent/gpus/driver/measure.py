@@ -33,6 +33,7 @@ class TrackedDevice:
     is_lost: bool = False  # in the last round; set by the caller
     polls: bool = False  # no sample buffer: the last period is asked for instead
     slice_use: SliceUse = field(default_factory=SliceUse)
+    slice_at: dict[int, Instance] = field(default_factory=dict)  # in the last round, by place
     failures: list[str] = field(default_factory=list)  # of this round
 
 
@@ -49,7 +50,7 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     return GpuReading(
         gpu=tracked.device.gpu,
         health=Health.SETTLING if is_settling else Health.READY,
-        why="it was opened just now" if is_settling else "; ".join(tracked.failures) or None,
+        why="it was opened just now" if is_settling else "; ".join(dict.fromkeys(tracked.failures)) or None,
         samples=samples,
         share=mean_share(samples),
         memory=memory,
@@ -98,7 +99,10 @@ def _measure_slices(tracked: TrackedDevice, now: Moment, *, is_settling: bool) -
     if not device.can_mig:
         return {}
     mig = bool(_is_mig(tracked))
-    pairs = find_instances(device) if mig else ()
+    by_place, failures = find_instances(device, tracked.slice_at) if mig else ({}, ())
+    tracked.failures += failures
+    tracked.slice_at = {place: instance for place, (instance, _) in by_place.items()}
+    pairs = sorted(by_place.values(), key=lambda pair: pair[0].uuid)
     if mig is not device.gpu.mig:  # what it offers changes with the mode
         tracked.unmeasured, tracked.polls = set(), False
     found = tuple(instance for instance, _ in pairs)

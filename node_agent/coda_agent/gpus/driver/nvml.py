@@ -46,7 +46,10 @@ class Trouble(Enum):
     PASSING = "passing"  # anything else: no value this time
 
 
-ENDS_ROUND = frozenset({Trouble.LOST, Trouble.UNKNOWN, Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
+ENDS_SESSION = frozenset({Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
+"""After these no device answers until NVML is opened again."""
+
+ENDS_ROUND = ENDS_SESSION | {Trouble.LOST, Trouble.UNKNOWN}
 """After these nothing more can be asked of the device in this round."""
 
 _TROUBLES = {
