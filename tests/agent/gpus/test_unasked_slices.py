@@ -14,6 +14,7 @@ from tests.agent.gpus.test_gpus import FIRST, SECOND, cut, reading_of
 
 REFUSED = 4
 TIMEOUT = 10
+UNKNOWN = 999
 
 
 def rounds(state: NvmlState, gpus: Gpus, seconds: Sequence[int] = (10, 11)) -> GpuReading:
@@ -70,3 +71,42 @@ def test_a_slice_that_does_not_answer_for_a_round_is_still_there(state: NvmlStat
     cut(state, b=2)
     state.fail(call, 0, uuid=FIRST)
     assert [part.uuid for part in rounds(state, gpus, [13]).gpu.instances] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetSamples", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo"]
+)
+def test_one_question_that_the_driver_never_answers_costs_only_its_answer(state: NvmlState, call: str) -> None:
+    state.fail(call, UNKNOWN, uuid=FIRST)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    reading = rounds(state, gpus)
+    assert reading.health is Health.READY
+    assert reading.why is not None
+    assert f"{call}: Unknown Error (NVML 999)" in reading.why
+    answers = {
+        "nvmlDeviceGetSamples": reading.share,
+        "nvmlDeviceGetComputeRunningProcesses_v3": reading.processes,
+        "nvmlDeviceGetMemoryInfo": reading.memory,
+    }
+    assert [name for name, answer in answers.items() if answer is None] == [call]
+
+
+def test_a_slice_that_the_driver_does_not_know_costs_only_its_own_share(state: NvmlState) -> None:
+    cut(state, a=1, b=2)
+    state.fail("nvmlGpmMigSampleGet", UNKNOWN, uuid=FIRST)
+    gpus = Gpus()
+    gpus.sense(NOW)
+    reading = rounds(state, gpus)
+    assert reading.health is Health.READY
+    assert [reading.by_instance[uuid].share for uuid in ("a", "b")] == [None, None]
+    assert all(part.memory is not None for part in reading.by_instance.values())
+
+
+def test_a_gpu_that_answers_nothing_any_more_is_lost_whoever_it_says_it_is(state: NvmlState) -> None:
+    """A driver may know the UUID of a device that has gone."""
+    gpus = Gpus()
+    gpus.sense(NOW)
+    for call in ("nvmlDeviceGetSamples", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo"):
+        state.fail(call, UNKNOWN, uuid=FIRST)
+    assert rounds(state, gpus).health is Health.LOST

@@ -1,7 +1,8 @@
 """One device in one round: what NVML measures of it.
 
 A metric that the device does not offer is asked for once a minute, because a driver in trouble may refuse everything. A
-metric that fails is left out this time. A lost device ends its round with NvmlFailure."""
+metric that fails is left out this time. A lost device ends its round with NvmlFailure, and so does one that says
+"unknown" while it answers nothing: its UUID proves no life, because a driver may keep that."""
 
 from __future__ import annotations
 
@@ -35,11 +36,13 @@ class TrackedDevice:
     slice_use: SliceUse = field(default_factory=SliceUse)
     slice_at: dict[int, Instance] = field(default_factory=dict)  # in the last round, by place
     failures: list[str] = field(default_factory=list)  # of this round
+    unknown: NvmlFailure | None = None  # the first metric's that the driver did not know in this round
+    answers: bool = False  # it gave a metric in this round
 
 
 def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
-    """Measure one round. Raises NvmlFailure (LOST, CLOSED, ABSENT or OUTDATED) if nothing more can be asked."""
-    tracked.failures = []
+    """Measure one round. Raises NvmlFailure (LOST, UNKNOWN, CLOSED, ABSENT or OUTDATED) if nothing can be asked."""
+    tracked.failures, tracked.unknown, tracked.answers = [], None, False
     if now.monotonic_s - tracked.asked_all_s >= ASK_AGAIN_S:
         tracked.unmeasured, tracked.polls, tracked.asked_all_s = set(), False, now.monotonic_s
     is_settling = now.monotonic_s < tracked.ready_from_s
@@ -47,6 +50,8 @@ def measure_device(tracked: TrackedDevice, now: Moment) -> GpuReading:
     samples = tuple(sample for sample in _samples(tracked, now) if sample.at_s >= tracked.ready_from_s)
     processes = _ask_metric(tracked, Metric.PROCESSES, partial(nvml.processes_on, tracked.device.handle))
     memory = _ask_metric(tracked, Metric.MEMORY, partial(nvml.memory_of, tracked.device.handle))
+    if tracked.unknown is not None and not tracked.answers:
+        raise tracked.unknown
     return GpuReading(
         gpu=tracked.device.gpu,
         health=Health.SETTLING if is_settling else Health.READY,
@@ -64,15 +69,20 @@ def _ask_metric(tracked: TrackedDevice, metric: Metric, question: Callable[[], _
     if metric in tracked.unmeasured:
         return None
     try:
-        return question()
+        answer = question()
     except NvmlFailure as failure:
         if failure.trouble in ENDS_ROUND:
             raise
+        if failure.trouble is Trouble.UNKNOWN:
+            tracked.unknown = tracked.unknown or failure
         if failure.trouble is Trouble.UNSUPPORTED:
             tracked.unmeasured.add(metric)
         elif failure.trouble is not Trouble.NOTHING_NEW:
             tracked.failures.append(str(failure))
         return None
+    is_of_slices = metric is Metric.UTILISATION and tracked.device.gpu.mig  # which may all have failed
+    tracked.answers = tracked.answers or not is_of_slices
+    return answer
 
 
 def _samples(tracked: TrackedDevice, now: Moment) -> tuple[GpuSample, ...]:
@@ -122,6 +132,7 @@ def _slice_shares(tracked: TrackedDevice, slices: Sequence[Instance], now: Momen
     question = partial(tracked.slice_use.shares, tracked.device.handle, slices, now.monotonic_s)
     shares, failures = _ask_metric(tracked, Metric.UTILISATION, question) or ({}, ())
     tracked.failures += failures
+    tracked.answers = tracked.answers or bool(shares)
     return shares
 
 

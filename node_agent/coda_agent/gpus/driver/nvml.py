@@ -49,7 +49,7 @@ class Trouble(Enum):
 ENDS_SESSION = frozenset({Trouble.CLOSED, Trouble.ABSENT, Trouble.OUTDATED})
 """After these no device answers until NVML is opened again."""
 
-ENDS_ROUND = ENDS_SESSION | {Trouble.LOST, Trouble.UNKNOWN}
+ENDS_ROUND = ENDS_SESSION | {Trouble.LOST}
 """After these nothing more can be asked of the device in this round."""
 
 _TROUBLES = {
