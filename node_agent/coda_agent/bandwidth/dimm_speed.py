@@ -16,6 +16,7 @@ MEMORY_DEVICE = 17
 END = 127
 UNKNOWN_SPEED = frozenset((0, 0xFFFF))
 DEFAULT_WIDTH_BITS = 64
+MOST_ON_CHANNEL = 3  # modules; no more slots are wired to one
 SLOT = re.compile(r"^(?P<channel>.*(?<!DIM)[A-P])[0-9]$")  # DIMM_A2, CPU0_DIMMB1; the M of DIMM1 is no channel
 
 
@@ -47,13 +48,14 @@ def read_memory_bytes_per_s(files: Files) -> float | None:
 def bytes_per_s_from(table: bytes) -> float | None:
     """Return the sum over channels of transfers/s x width, from a raw table; None for garbage, and for no module.
 
-    Two modules on one channel count once if their names show it. If not, they count twice; a measurement corrects
-    it."""
-    fastest: dict[tuple[str, str], float] = {}
+    Modules on one channel count once if their names show it. If not, each counts; a measurement corrects it. Names show
+    nothing where one channel would have more than three modules: on Dell's servers the letter is the processor, and A1
+    to A8 are eight channels."""
+    rates_by_channel: dict[tuple[str, str], list[float]] = {}
     for module in modules_in(table):
-        rate = module.transfers_per_s * module.width_bytes
-        fastest[module.channel] = max(rate, fastest.get(module.channel, 0.0))
-    return sum(fastest.values()) or None
+        rates_by_channel.setdefault(module.channel, []).append(module.transfers_per_s * module.width_bytes)
+    are_channels = max(map(len, rates_by_channel.values()), default=0) <= MOST_ON_CHANNEL
+    return sum(max(rates) if are_channels else sum(rates) for rates in rates_by_channel.values()) or None
 
 
 def modules_in(table: bytes) -> Iterator[MemoryModule]:

@@ -177,6 +177,9 @@ def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:
     [
         pytest.param(b"".join(module(f"CPU0_DIMM_{letter}1") for letter in "ABCDEFGH"), 204.8, id="8 x DDR4-3200"),
         pytest.param(module("DIMM_A1") + module("DIMM_A2") + module("DIMM_B1"), 51.2, id="two on one channel"),
+        pytest.param(b"".join(module(f"{cpu}{n}") for cpu in "AB" for n in range(1, 9)), 409.6, id="Dell: 2 x 8"),
+        pytest.param(b"".join(module(f"{cpu}{n}") for cpu in "AB" for n in range(1, 13)), 614.4, id="Dell: 2 x 12"),
+        pytest.param(b"".join(module(f"DIMM_{c}{n}") for c in "AB" for n in (1, 2, 3)), 51.2, id="three on each"),
         pytest.param(module("DIMM1") + module("DIMM2"), 51.2, id="names without a channel count each"),
         pytest.param(module("DIMM_A1", bank="P0") + module("DIMM_A1", bank="P1"), 51.2, id="two sockets"),
         pytest.param(module("DIMM_A1") + module("DIMM_B1", size=0), 25.6, id="an empty place"),
