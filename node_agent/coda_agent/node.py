@@ -28,6 +28,7 @@ from coda_agent.bandwidth.peak import (
     Peak,
     PeakSource,
     choose_peak,
+    first_peak_after,
     load_peak,
     machine_name,
     raise_peak,
@@ -277,11 +278,13 @@ class Node:
         self._recent_totals.append(totals)
         if self.peak is None or self._unraised_peak is None:
             return ()
+        rates = sustained_rates(tuple(self._recent_totals))
+        self._unraised_peak = first_peak_after(self._unraised_peak, rates)
         settled = settled_peak(self.peak, self._unraised_peak, now_s - self._peak_raised_at_s)
         if settled is not self.peak:
             self._set_peak(settled)
             self._peak_raised_at_s = now_s
-        higher = raise_peak(self.peak, sustained_rates(tuple(self._recent_totals)))
+        higher = raise_peak(self.peak, rates)
         higher = settled_peak(higher, self._unraised_peak, 0.0)
         if higher.bytes_per_s == self.peak.bytes_per_s:
             return ()

@@ -1,8 +1,9 @@
 """The peak memory bandwidth of each socket: configured, else measured, else theoretical, else unknown.
 
-A peak that traffic exceeds is too low and is raised. A theoretical one is no more raised than to what the memory clock
-allows, falls back, and is not stored. Source of the order and of the theoretical share: known problems of MBM. A
-sustained peak is 75 to 90 % of what the memory clock allows, and MBM does not see the traffic of devices."""
+A peak that traffic exceeds is too low and is raised. A theoretical one falls back and is not stored. Traffic above what
+the memory clock allows shows that the firmware's table was misread: then it does not fall below that traffic. Source of
+the order and of the theoretical share: known problems of MBM. A sustained peak is 75 to 90 % of what the memory clock
+allows, and MBM does not see the traffic of devices."""
 
 from __future__ import annotations
 
@@ -76,10 +77,23 @@ def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
     return replace(peak, bytes_per_s={**peak.bytes_per_s, **higher}) if higher else peak
 
 
+def first_peak_after(first: Peak, rates: Mapping[int, float | None]) -> Peak:
+    """Return what a theoretical peak falls back to, `first` until now, after traffic that stayed at `rates`, bytes/s.
+
+    Traffic above what the memory clock allows is the least that this memory moves. The same object if none is."""
+    if first.source is not PeakSource.THEORETICAL:
+        return first
+    allowed = {domain: base / SUSTAINED_SHARE for domain, base in first.bytes_per_s.items()}
+    above = raise_peak(replace(first, bytes_per_s=allowed), rates).bytes_per_s
+    higher = {domain: above[domain] for domain in allowed if above[domain] > allowed[domain]}
+    return replace(first, bytes_per_s={**first.bytes_per_s, **higher}) if higher else first
+
+
 def settled_peak(peak: Peak, first: Peak, raised_s: float) -> Peak:
     """Return a theoretical `peak` as it is `raised_s` after it was raised: it falls back to `first`.
 
-    It is never above what the memory clock allows. Another peak, and one that hardly changes, is the same object."""
+    It is never above what the memory clock allows by `first`. Another peak, and one that hardly changes, is the same
+    object."""
     if peak.source is not PeakSource.THEORETICAL:
         return peak
     left = 0.5 ** (max(0.0, raised_s) / HALF_LIFE_S)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from coda_agent.bandwidth.controllers import (
     socket_by_domain,
     traffic_by_socket,
 )
-from coda_agent.bandwidth.peak import Peak, PeakSource, choose_peak, raise_peak, settled_peak
+from coda_agent.bandwidth.peak import Peak, PeakSource, choose_peak, first_peak_after, raise_peak, settled_peak
 from coda_agent.host.files import Files
 from coda_agent.resctrl import Abilities, MemoryTraffic, Unit
 
@@ -147,6 +149,19 @@ def test_a_theoretical_peak_is_raised_to_the_memory_s_own_and_falls_back() -> No
     assert settled_peak(raised, first, 1.0) is raised
     assert settled_peak(raised, first, 3600.0).bytes_per_s == pytest.approx({0: 90.0, 12: 85.0})
     assert settled_peak(raised, first, 1e6).bytes_per_s == pytest.approx({0: 80.0, 12: 80.0})
+
+
+def test_a_theoretical_peak_does_not_fall_below_traffic_that_its_memory_could_not_move() -> None:
+    first = Peak(bytes_per_s={0: 80.0, 12: 80.0, 24: 80.0}, source=PeakSource.THEORETICAL)
+    rates = {0: 500.0, 12: 100.0, 24: None}
+    corrected = first_peak_after(first, rates)
+    assert corrected.bytes_per_s == {0: 500.0, 12: 80.0, 24: 80.0}
+    raised = settled_peak(raise_peak(first, rates), corrected, 0.0)
+    assert raised.bytes_per_s == {0: 500.0, 12: 100.0, 24: 80.0}
+    assert settled_peak(raised, corrected, 1e6).bytes_per_s == pytest.approx({0: 500.0, 12: 80.0, 24: 80.0})
+    assert first_peak_after(first, {0: 100.0, 12: math.nan, 99: 500.0}) is first
+    measured = replace(first, source=PeakSource.MEASURED)
+    assert first_peak_after(measured, rates) is measured
 
 
 @pytest.mark.parametrize("source", [PeakSource.CONFIGURED, PeakSource.MEASURED])
