@@ -44,7 +44,7 @@ class PodSample:
 
     uid: str
     bytes_per_s: Mapping[int, float]  # memory bandwidth by socket; a socket that is not there: not measured
-    cores: float = 1.0  # its limit, or what it uses if it has none
+    cores: float = 1.0  # its limit, or what it uses if that is more
     least_cores: float = 1.0  # floor: 1, or its request if that must stay
     protections: frozenset[Protection] = frozenset()
 

@@ -36,9 +36,9 @@ def _sure_totals(senses: Senses) -> Mapping[int, float | None]:
 
 
 def _pod(pod: LocalPod, senses: Senses) -> PodSample:
-    """Its cores: the limit, or what it uses if it has no limit."""
+    """Its cores: the limit, or what it uses if that is more: it has none, or its kubelet does not enforce it."""
     used = senses.cpu_by_pod.get(pod.uid)
-    cores = pod.limit_cores if pod.limit_cores is not None else (used.cores if used is not None else 0.0)
+    cores = max(pod.limit_cores or 0.0, 0.0 if used is None else used.cores)
     exclusive = {Protection.EXCLUSIVE_CORES} if pod.id in senses.exclusive_pods else frozenset()
     return PodSample(
         uid=pod.uid,
