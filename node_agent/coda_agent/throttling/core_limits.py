@@ -82,7 +82,9 @@ class CoreLimits:
         containers = {container.path: container for container in list_containers(self._files, self._layout, at.path)}
         now = {path: limit for path in (at.path, *containers) if (limit := self._read(path)) is not None}
         if at.path not in now:
-            return ()  # it is just ending
+            if find_pod(self._files, self._layout, uid) is not None:
+                raise Outage(f"{at.path} has no CPU limit: the kernel offers none")
+            return ()  # it has just ended
 
         # 2. Give up what is no longer the agent's.
         problems = [sentence for path, limit in now.items() if (sentence := self._close_foreign(uid, path, limit))]

@@ -318,3 +318,17 @@ def test_a_burst_above_the_new_quota_goes_first_and_comes_back(version: int, how
         assert restored.failures == ()
     assert bursts_of(n) == before
     assert journal.entries == ()
+
+
+@pytest.mark.parametrize(("version", "name"), [(1, "cpu.cfs_quota_us"), (2, "cpu.max")])
+def test_a_kernel_without_cpu_limits_is_told_of(version: int, name: str, state: Path) -> None:
+    n = node(version)
+    pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
+    core_limits, journal = limits_of(n, state)
+    n.tree.switches.errors[f"read *{name}"] = errno.ENOENT
+    (problem,) = core_limits.lower(UID, 4.0)
+    assert problem == f"pod {UID} cannot be held to 4 cores: {pod.path} has no CPU limit: the kernel offers none"
+    assert core_limits.lower_again(UID, 4.0) == (problem,)
+    assert journal.entries == ()
+    n.kubelet.stop(UID)
+    assert core_limits.lower(UID, 4.0) == ()
