@@ -243,10 +243,10 @@ class Node:
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """A sentence for each thing about memory bandwidth that cannot be done or measured here."""
+        """A sentence for each thing about memory bandwidth and cores that cannot be done or measured here."""
         of_pods = () if self._pod_groups is None else self._pod_groups.lacks
         of_counters = () if self.sensor.meter is None else self.sensor.meter.lacks
-        return (*self.abilities.lacks, *self._controllers_lacks, *of_pods, *of_counters)
+        return (*self.abilities.lacks, *self._controllers_lacks, *of_pods, *of_counters, *self.sensor.lacks)
 
     def carry_out(self, actions: tuple[Action, ...]) -> Carried:
         """Carry out the actions."""

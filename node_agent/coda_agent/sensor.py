@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from coda_agent.bandwidth.controllers import traffic_by_socket
-from coda_agent.cgroups import Layout, PodCgroup, list_pods, rates_between, read_use
+from coda_agent.cgroups import Layout, PodCgroup, list_containers, list_pods, rates_between, read_use
 from coda_agent.cgroups.limits import cores_in_force, find_container
 from coda_agent.cgroups.usage import CpuRates, CpuUse
 from coda_agent.claimed_device import ClaimedDevice
@@ -24,6 +24,10 @@ from coda_agent.gpus.processes import GpuUser, ProcessOwners, users_of
 from coda_agent.host import Files
 from coda_agent.resctrl import MemoryTraffic, TrafficMeter
 
+CONTAINERS_APART = (
+    "no container of a running pod is in its pod's cgroup: the runtime has another cgroup driver than the kubelet "
+    "(containerd: SystemdCgroup), and neither cores nor memory traffic of pods can be measured or limited"
+)
 NO_TRAFFIC = MemoryTraffic(by_pod={}, totals={})
 
 
@@ -99,6 +103,7 @@ class Sensor:
     meter: TrafficMeter | None
     known_gpus: KnownGpus | None = None
     socket_by_domain: Mapping[int, int] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()  # a sentence for each thing about pods that cannot be measured, as of the last window
     _cpu_uses: dict[str, CpuUse] = field(default_factory=dict)  # by cgroup, of the window before
     _cpu_read_at_s: float = 0.0
 
@@ -113,6 +118,7 @@ class Sensor:
             else traffic_by_socket(self.meter.sample(now.monotonic_s), self.socket_by_domain)
         )  # traffic and CPU time first: their rates divide by the time until `now`, and GPUs may take half a second
         cgroups = self._list_cgroups(problems)
+        self.lacks = (CONTAINERS_APART,) if self._are_containers_apart(local, cgroups) else ()
         cpu_by_pod, cpu_by_rank = self._cpu_rates(local, cgroups, now.monotonic_s)
         snapshot = self.gpus.sense(now)
         snapshot = snapshot if self.known_gpus is None else self.known_gpus.completed(snapshot)
@@ -163,6 +169,17 @@ class Sensor:
         except OSError as error:
             problems.append(f"the pods' cgroups cannot be read: {error}")
             return {}
+
+    def _are_containers_apart(self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup]) -> bool:
+        """True if pods run and none of them has a container's cgroup. One listing, where the first one has."""
+        running = [cgroups[pod.uid].path for pod in local if pod.runs and pod.uid in cgroups]
+        try:
+            return bool(running) and not any(self._has_containers(path) for path in running)
+        except OSError:
+            return False
+
+    def _has_containers(self, path: str) -> bool:
+        return self.layout is not None and bool(list_containers(self.files, self.layout, path))
 
     def _cpu_rates(
         self, local: Sequence[LocalPod], cgroups: Mapping[str, PodCgroup], now_s: float

@@ -1,7 +1,8 @@
 """Which pod and container a process belongs to, from `/proc/<pid>/cgroup`, and when a process began.
 
 The path may have any prefix: a kubelet's `--cgroup-root`, a nested node, `/../..` in a private namespace. So the pod's
-segment is searched for, never counted."""
+segment is searched for, never counted. A runtime without systemd under a kubelet with it makes one segment of systemd's
+words, `<pod>.slice:cri-containerd:<container>`, below its own cgroup."""
 
 from __future__ import annotations
 
@@ -59,8 +60,9 @@ def start_ticks_from(text: str) -> int | None:
 def _owner_in_path(path: str) -> ContainerIdentity | None:
     segments = path.split("/")
     for index, segment in enumerate(segments):
-        pod_uid = pod_uid_from(segment)
+        pod, _, inside = segment.partition(":")
+        pod_uid = pod_uid_from(pod)
         if pod_uid is not None:
-            below = segments[index + 1] if index + 1 < len(segments) else ""
+            below = inside or (segments[index + 1] if index + 1 < len(segments) else "")
             return ContainerIdentity(pod_uid=pod_uid, container_id=container_id_from(below))
     return None

@@ -126,6 +126,12 @@ def test_threads_of_a_group_that_ends_while_it_is_read_are_those_read_so_far() -
             ContainerIdentity(pod_uid=UID, container_id=HEX),
             id="a kubelet inside a pod: the outer pod",
         ),
+        pytest.param(
+            f"4:cpu,cpuacct:/system.slice/containerd.service/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+            f":cri-containerd:{HEX}\n",
+            ContainerIdentity(pod_uid=UID, container_id=HEX),
+            id="a runtime without systemd under a kubelet with it",
+        ),
         pytest.param(f"0::/kubepods/pod{UID}\n", ContainerIdentity(pod_uid=UID), id="the pod itself"),
         pytest.param(
             f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-conmon-{HEX}.scope\n",

@@ -5,6 +5,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from coda_lab.emulators.cgroups.kubelet import Setup
 from coda_lab.emulators.node import EmulatedNode
 from coda_lab.emulators.nvml.library import load_here
 from coda_lab.emulators.nvml.state import STATE_VARIABLE
@@ -20,8 +21,10 @@ def make_rig(needs_gcc: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     load_here(built_library())
     made: list[Rig] = []
 
-    def make(profile: str = "intel", version: int = 2, numa_nodes: int = 0, **settings: Any) -> Rig:
-        node = EmulatedNode(tmp_path, profile=profile, version=version, numa_nodes=numa_nodes)
+    def make(
+        profile: str = "intel", version: int = 2, numa_nodes: int = 0, setup: Setup | None = None, **settings: Any
+    ) -> Rig:
+        node = EmulatedNode(tmp_path, profile=profile, version=version, numa_nodes=numa_nodes, setup=setup)
         monkeypatch.setenv(STATE_VARIABLE, str(node.state.path))
         made.append(Rig(node, tmp_path, **settings))
         return made[-1]

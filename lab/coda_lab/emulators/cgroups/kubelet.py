@@ -54,12 +54,15 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The set-up of a node. `prefix`: a `--cgroup-root`, empty or with its slash; `has_subgroup`: crun on v2."""
+    """The set-up of a node. `prefix`: a `--cgroup-root`, empty or with its slash; `has_subgroup`: crun on v2.
+
+    `has_cgroupfs_runtime`: containerd with `SystemdCgroup = false` under a kubelet with systemd."""
 
     has_systemd: bool = True
     runtime: Runtime = Runtime.CONTAINERD
     prefix: str = ""
     has_subgroup: bool = False
+    has_cgroupfs_runtime: bool = False
 
 
 class Kubelet:
@@ -138,6 +141,9 @@ class Kubelet:
         self._started += 1
         identity = hashlib.sha256(f"{pod.uid}/{name}/{self._started}".encode()).hexdigest()
         path = f"{pod.path}/{self._scope(identity)}"
+        if self._setup.has_cgroupfs_runtime:  # runc takes systemd's `slice:prefix:name` for a path below its own group
+            folder = pod.path.rpartition("/")[2]
+            path = f"system.slice/containerd.service/{folder}:{self._setup.runtime.value}:{identity}"
         inner = f"{path}/container" if self._setup.has_subgroup and name != "POD" else path
         self._make(path)
         self._make(inner)
