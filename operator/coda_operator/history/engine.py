@@ -28,7 +28,7 @@ DISK_FULL: Final = "53100"
 WHEREABOUTS: Final = "coda_whereabouts"
 """Where a connection leads, in what SQLAlchemy notes of it."""
 
-WRITES: Final = "coda_writes"
+WRITES: Final = "is_writing"
 """Of a transaction that writes, in the options of SQLAlchemy."""
 
 RESERVE_BYTES: Final = 32 * 2**20
