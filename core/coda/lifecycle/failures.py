@@ -29,6 +29,8 @@ BAD_IMAGE_NAME = "InvalidImageName"
 """What a kubelet says of an image whose name it cannot read: so does every other, at any time."""
 NEVER_PULLED = "ErrImageNeverPull"
 """What it says of an image that is not on its node, and that it may not pull."""
+_NO_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
+"""What it says, in turns, of one image that it cannot pull. Source: Kubernetes' `pkg/kubelet/images`."""
 NOT_CREATED = "ContainerCreating"
 """The reason of a gang with a rank that its kubelet has not created yet: its own word. Events alone say why."""
 PREPARING = "PodInitializing"
@@ -246,7 +248,8 @@ def _at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> tuple[str, ...]:
         return tuple(lacking)[:MOST_AVOIDED]
     others = [pod for pod in pods if pod.node != late.node]
     if late.reason:
-        is_alone = not others or any(pod.reason != late.reason for pod in others)
+        alike = _NO_PULL if late.reason in _NO_PULL else (late.reason,)
+        is_alone = not others or any(pod.reason not in alike for pod in others)
     elif late.preparing:
         is_alone = False
     else:

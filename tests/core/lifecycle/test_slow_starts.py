@@ -116,6 +116,9 @@ def cannot_start(*reasons: str, retries: int = 3) -> Progress:
     ("reasons", "avoided"),
     [
         pytest.param(("ImagePullBackOff", "ImagePullBackOff"), [], id="nobody can pull it: no node is at fault"),
+        pytest.param(("ImagePullBackOff", "ErrImagePull"), [], id="nobody can, and its kubelets say so in turns"),
+        pytest.param(("RegistryUnavailable", "ImagePullBackOff"), [], id="nobody reaches its registry"),
+        pytest.param(("ImagePullBackOff", "CreateContainerError"), ["n0"], id="another trouble elsewhere"),
         pytest.param(("ImagePullBackOff", ""), ["n0"], id="one cannot"),
         pytest.param(("ImagePullBackOff",), ["n0"], id="nobody else tried"),
         pytest.param(("", "ErrImageNeverPull", "ErrImageNeverPull"), ["n1", "n2"], id="two nodes lack it"),
