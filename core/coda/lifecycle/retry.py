@@ -115,11 +115,12 @@ def roll_back(now: Situation, failure: Failure, now_s: float, config: LifecycleC
 def _avoided(now: Situation, failure: Failure, until_s: float, *, is_row: bool) -> dict[str, float]:
     """Return the nodes that the next attempts avoid, with until when: those of this failure until `until_s`.
 
-    So are the earlier ones while attempts in a row are ended from outside. Back-offs grow: forgotten meanwhile, a few
-    nodes that refuse would get the job in turns for ever. If it finds no other place until then, all may be tried
-    again. A cordon has its own end. O(n log n) in nodes."""
+    So are the earlier ones while attempts in a row are ended from outside, and after one that missed its start
+    deadline. Back-offs grow, and that deadline is long: forgotten meanwhile, a few nodes that refuse, or that lack its
+    image, would get the job in turns for ever. If it finds no other place until then, all may be tried again. A cordon
+    has its own end. O(n log n) in nodes."""
     before = {node: at_s for node, at_s in now.progress.avoid.items() if node not in failure.nodes}
-    if is_row:
+    if is_row or failure.reason == START_DEADLINE:
         cordons = (node for node, at_s in before.items() if node in now.cordoned or is_ended_cordon(node, at_s, now))
         kept = frozenset(cordons)
         before = {node: at_s if node in kept else max(at_s, until_s) for node, at_s in before.items()}

@@ -125,3 +125,30 @@ def test_the_list_of_refused_nodes_has_an_end_and_the_last_ones_are_in_it() -> N
     known = after_refusal(progress(Phase.QUEUED, launch_s=0.0, in_a_row=9, avoid=many), ranks, NOW_S)
     assert len(known.avoid) == MOST_REMEMBERED
     assert known.avoid.keys() >= set(ranks)
+
+
+def test_a_gang_whose_image_few_nodes_have_finds_them_before_its_attempts_are_over() -> None:
+    """Only n4 and n5 have it; the attempts last longer than the nodes of one failure are avoided."""
+    nodes, known, at_s = [node(f"n{number}") for number in range(6)], progress(Phase.QUEUED, launch_s=0.0), NOW_S
+    places: list[tuple[str, ...]] = []
+    while known.phase is Phase.QUEUED and len(places) < 3:
+        at_s, terms = max(at_s, known.not_before_s), Terms(replicas=2)
+        known = next_step(situation(Phase.QUEUED, progress=known, placement=None, terms=terms), at_s, CONFIG).progress
+        wants = job("j", replicas=2, gpus=8, attempt=known.attempt, avoid=known.avoid)
+        (start,) = decide(world(nodes, [wants]), PolicyConfig(), now_s=at_s).starts
+        places.append(tuple(start.nodes))
+        pods = [
+            pod(rank, attempt=known.attempt, node=name, pinned_to=name, reason="ErrImageNeverPull")
+            for rank, name in enumerate(start.nodes)
+        ]
+        late = situation(
+            Phase.STARTING,
+            *pods,
+            terms=terms,
+            progress=replace(known, phase=Phase.STARTING, launch_s=at_s),
+            placement=plan(attempt=known.attempt, nodes=start.nodes),
+        )
+        known, at_s = next_step(late, at_s + 1801, CONFIG).progress, at_s + 1802
+        gone = situation(Phase.RESTARTING, progress=known, placement=None, terms=terms)
+        known = next_step(gone, at_s, CONFIG).progress
+    assert sorted(places[2]) == ["n4", "n5"]
