@@ -57,7 +57,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "Converged": "its progress met the rule of its spec: it was ended, and has succeeded (`../progress.md`)",
         "DeadlineExceeded": "it ran for as long as `spec.activeDeadlineSeconds` allows, over all attempts",
         "RankFailed": "a rank ended with an error: an end of its own, it counts against `spec.retries`",
-        "InvalidImageName": "the name of an image in its template is invalid: the job has failed at once",
+        "InvalidImageName": "an image's name is invalid: it has failed, or is tried again if a webhook gave it",
         "StartDeadlineExceeded": "a rank did not start in time, an image that cannot be pulled perhaps",
         "BindDeadlineExceeded": "kube-scheduler did not bind all ranks in time; it is placed again",
         "Unschedulable": "kube-scheduler refuses the node that a rank is pinned to; it is placed again",

@@ -26,7 +26,7 @@ RANK_FAILED = "RankFailed"
 UNSCHEDULABLE = "Unschedulable"
 START_DEADLINE = "StartDeadlineExceeded"
 BAD_IMAGE_NAME = "InvalidImageName"
-"""What a kubelet says of an image whose name it cannot read: so does every other, at any time."""
+"""What a kubelet says of an image whose name it cannot read: so does every other, until somebody changes it."""
 NEVER_PULLED = "ErrImageNeverPull"
 """What it says of an image that is not on its node, and that it may not pull."""
 _NO_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
@@ -112,10 +112,8 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         by = pod if pod.overuse else None
         reason = pod.reason or "Disrupted"
         return Failure(own=False, reason=reason, message=message, nodes=_nodes(pod.node), overused_by=by)
-    if pod.state is PodState.WAITING and pod.never_starts:
-        said = f": {_in_one_line(pod.message)}" if pod.message else ""
-        message = f"{where} cannot start: {BAD_IMAGE_NAME}{said}; it is not tried again: correct the name of the image"
-        return Failure(own=True, reason=BAD_IMAGE_NAME, message=f"{message}; then {SUBMIT_AGAIN}", is_last=True)
+    if pod.state is PodState.WAITING and pod.bad_image is not None:
+        return _badly_named(pod, pod.bad_image, now)
     if pod.node and is_lost(pod.node, now, now_s, config):
         return Failure(own=False, reason="NodeLost", message=f"{where}: the node is not Ready", nodes=(pod.node,))
     if pod.node in now.unready_since_s and now.diagnosis is not None:
@@ -127,6 +125,17 @@ def _pod_failure(pod: RankPod, now: Situation, now_s: float, config: LifecycleCo
         message = f"{where} refused rank {pod.rank}: {pod.message}"
         return Failure(own=False, reason=UNSCHEDULABLE, message=message, nodes=_nodes(pod.pinned_to))
     return None
+
+
+def _badly_named(pod: RankPod, image: tuple[str, str], now: Situation) -> Failure:
+    """Return the failure of an image with an invalid name. Nobody's job fails for good of what a webhook gave it."""
+    said = f": {_in_one_line(pod.message)}" if pod.message else ""
+    what, its = f"{_where(pod)} cannot start: {BAD_IMAGE_NAME}{said}", f"its container {image[0]}"
+    if image not in now.terms.images:
+        message = f"{what}; a webhook gave {its} that image, not its template: an administrator mends that"
+        return Failure(own=False, reason=BAD_IMAGE_NAME, message=message)
+    message = f"{what}; it is not tried again: correct the name of the image of {its}; then {SUBMIT_AGAIN}"
+    return Failure(own=True, reason=BAD_IMAGE_NAME, message=message, is_last=True)
 
 
 def is_own_cause(found: Diagnosis) -> bool:

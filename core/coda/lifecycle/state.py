@@ -18,8 +18,7 @@ from coda.model.trial_run import TrialRun, TrialTerms, is_tried
 from coda.progress.stall import Reached, Stall
 
 TEMPLATE_REFUSED: Final = "TemplateRefused"
-UNDER_WAY: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})
-"""The phases of an attempt whose pods all exist."""
+UNDER_WAY: Final = frozenset({Phase.LAUNCHED, Phase.STARTING, Phase.RUNNING})  # of an attempt whose pods all exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,7 @@ class RankPod:
     failed_container: str = ""  # which other container failed before the main one started
     disrupted: bool = False  # ended from outside: evicted, preempted, refused by its kubelet
     overuse: str = ""  # the resource of its node that its main container used up; it was evicted for that
-    never_starts: bool = False  # on no node and at no time: the name of an image is invalid
+    bad_image: tuple[str, str] | None = None  # the container, and its image, whose invalid name keeps it from starting
     reason: str = ""  # why it failed or cannot start
     message: str = ""
     size: RankSize | None = None  # cores of its main container, while that runs
@@ -209,6 +208,7 @@ class Terms:
     finds_cores: bool = False  # `spec.cpusPerReplica: auto`
     waits_for_nodes: bool = False  # `spec.onNodeLoss: Wait`: nothing is restarted while an old rank may still run
     resumable: bool = False  # it goes on from what it has saved
+    images: frozenset[tuple[str, str]] = frozenset()  # containers of the template, each with its image
     trial: TrialTerms = field(default_factory=TrialTerms)  # how long its trial may take, if it has one
 
 

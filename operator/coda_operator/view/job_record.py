@@ -11,7 +11,7 @@ from coda.allocator.memory_growth import RankMemory
 from coda.errors import InvalidInput
 from coda.lifecycle import Progress, Terms
 from coda.lifecycle.state import FailureRecord, StopAnswer, StopRecord
-from coda.model import Phase, Placement
+from coda.model import FINISHED, Phase, Placement
 from coda.model.job import StopCause
 from coda.progress import TrainingProgress
 from coda.progress.stall import Reached, Stall
@@ -19,6 +19,7 @@ from coda_kube.job_progress import progress_from_json as training_progress_from_
 from coda_kube.job_progress import stop_text
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER
+from coda_kube.objects.pods.main_container import images_of
 from coda_kube.objects.pods.trial_spec import runs_trial, spec_of_attempt, trial_from_json, trial_terms_from_json
 from coda_kube.objects.quantities import seconds_from_time, whole_from_quantity
 from coda_kube.objects.read import AUTO, placement_from_json
@@ -126,6 +127,9 @@ def record_from_json(key: str, job: Json) -> JobRecord:
     spec = job["spec"]
     status = job.get("status") or {}
     terms = replace(terms_from_json(spec_of_attempt(job)), is_applied=is_applied(metadata))
+    progress = progress_from_json(status, is_deleted="deletionTimestamp" in metadata)
+    if progress.phase not in FINISHED:
+        terms = replace(terms, images=images_of((spec.get("template") or {}).get("spec") or {}))
     if runs_trial(status):  # its deadlines are those of the trial
         start_s = min(terms.start_deadline_s, terms.trial.wait_s)
         terms = replace(terms, active_deadline_s=None, start_deadline_s=start_s)
@@ -143,7 +147,7 @@ def record_from_json(key: str, job: Json) -> JobRecord:
         terms=terms,
         category=category_from_json(spec),
         hints=hints_from_json(spec),
-        progress=progress_from_json(status, is_deleted="deletionTimestamp" in metadata),
+        progress=progress,
         placement=placement_from_json(status),
     )
 

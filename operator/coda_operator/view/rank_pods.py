@@ -26,7 +26,7 @@ from coda_kube.objects.names import (
     RANK_FINALIZER,
     pod_name,
 )
-from coda_kube.objects.pods.main_container import main_container, main_status
+from coda_kube.objects.pods.main_container import images_of, main_container, main_status
 from coda_kube.objects.pods.node_terms import pin_of
 from coda_kube.objects.pods.stops import announcement_from_metadata
 from coda_kube.objects.quantities import seconds_from_time
@@ -104,7 +104,7 @@ def rank_pod_from_json(
         failed_container=_failed_before_main(main, spec, status),
         disrupted=disrupted,
         overuse=overuse_of(status, main_container(pod).get("name", "")) if disrupted else "",
-        never_starts=_never_starts(main, status),
+        bad_image=_bad_image(main, pod["spec"], status) if state is PodState.WAITING else None,
         reason=reason,
         message=message,
         size=rank_size_from_json(pod, main) if state is PodState.STARTED else None,
@@ -364,10 +364,14 @@ def _trouble(main: Item, spec: Item, status: Item) -> tuple[str, str]:
     return "", ""
 
 
-def _never_starts(main: Item, status: Item) -> bool:
-    """True if the image of the main container, or of one before it, has no valid name. Those beside it may lack."""
-    entries = (main, *(status.get("initContainerStatuses") or ()))
-    return any(((one.get("state") or {}).get("waiting") or {}).get("reason") == BAD_IMAGE_NAME for one in entries)
+def _bad_image(main: Item, spec: Item, status: Item) -> tuple[str, str] | None:
+    """Return name and image of the main container, or of one before it, whose image has no valid name; None: none.
+
+    Those beside it may lack."""
+    for entry in (main, *(status.get("initContainerStatuses") or ())):
+        if ((entry.get("state") or {}).get("waiting") or {}).get("reason") == BAD_IMAGE_NAME:
+            return next((one for one in images_of(spec) if one[0] == entry["name"]), (entry["name"], ""))
+    return None
 
 
 def _failure(spec: Item, status: Item) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from coda.lifecycle import LifecycleConfig, Progress, Situation, Terms
+from coda.lifecycle import LifecycleConfig, Progress, Situation, Step, Terms
 from coda.lifecycle.event_rules import is_news
 from coda.lifecycle.steps import next_step
 from coda.model import Phase
@@ -139,14 +139,37 @@ def test_what_time_or_another_node_may_mend_is_tried_as_often_as_the_spec_allows
     assert next_step(late, NOW_S, CONFIG).progress.phase is Phase.RESTARTING
 
 
+def badly_named(phase: Phase, image: str, terms: Terms) -> Step:
+    """What follows for a gang whose rank 1 has a container with this image, whose name is invalid."""
+    said = "couldn't parse image name"
+    bad = pod(1, bad_image=("main", image), reason="InvalidImageName", message=said)
+    return next_step(situation(phase, running(0), bad, terms=terms), NOW_S, CONFIG)
+
+
 @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING])
 def test_an_image_whose_name_is_invalid_ends_the_job_at_once(phase: Phase) -> None:
-    bad = pod(1, never_starts=True, reason="InvalidImageName", message="couldn't parse image name")
-    step = next_step(situation(phase, running(0), bad), NOW_S, CONFIG)
+    step = badly_named(phase, "Train", Terms(replicas=2, images=frozenset({("main", "Train")})))
     said = "rank 1 on n1 cannot start: InvalidImageName: couldn't parse image name; it is not tried again: "
-    assert step.progress.message == f"{said}correct the name of the image; then delete it and submit it again"
+    last = "correct the name of the image of its container main; then delete it and submit it again"
+    assert step.progress.message == said + last
     assert (step.progress.phase, step.progress.reason) == (Phase.FAILED, "InvalidImageName")
     assert {one.rank for one in step.delete} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "template", [pytest.param(("init", "Train"), id="no such container"), pytest.param(("main", "train:1"), id="other")]
+)
+def test_a_bad_name_that_is_not_the_templates_fails_no_job_for_good(template: tuple[str, str]) -> None:
+    """A webhook gave it: a typo of an administrator would else fail the whole queue."""
+    terms = Terms(replicas=2, retries=0, images=frozenset({template}))
+    step = badly_named(Phase.LAUNCHED, "Train", terms)
+    said = "attempt 1: rank 1 on n1 cannot start: InvalidImageName: couldn't parse image name; "
+    assert step.progress.message == (
+        f"{said}a webhook gave its container main that image, not its template: an administrator mends that"
+    )
+    after = step.progress
+    assert (after.phase, after.reason, after.failures) == (Phase.RESTARTING, "InvalidImageName", 0)
+    assert (after.disruptions, after.in_a_row, dict(after.avoid)) == (1, 1, {})
 
 
 def test_a_container_beside_the_main_one_ends_nothing_whatever_its_image() -> None:

@@ -190,8 +190,10 @@ def test_a_failure_that_the_gang_may_not_share_ends_nothing(found: Diagnosis | N
 
 
 def test_a_trial_whose_image_has_an_invalid_name_ends_the_job_before_it_holds_its_gang() -> None:
-    bad = replace(rank(PodState.WAITING), never_starts=True, reason="InvalidImageName")
-    step = next_step(tried(Phase.STARTING, bad), NOW_S, CONFIG)
+    bad = replace(rank(PodState.WAITING), bad_image=("main", "Train"), reason="InvalidImageName")
+    now = tried(Phase.STARTING, bad)
+    terms = replace(now.terms, images=frozenset({("main", "Train")}))
+    step = next_step(replace(now, terms=terms), NOW_S, CONFIG)
     assert (step.progress.phase, step.progress.reason) == (Phase.FAILED, "TrialFailed")
     assert "InvalidImageName" in step.progress.message
 

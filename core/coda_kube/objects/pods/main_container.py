@@ -26,6 +26,12 @@ def main_status(pod: Item) -> Item:
     return next((one for one in told if one.get("name") == name), {})
 
 
+def images_of(spec: Item) -> frozenset[tuple[str, str]]:
+    """Return the name of each container of a pod's spec, init containers too, with that of its image."""
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return frozenset((str(one.get("name") or ""), str(one.get("image") or "")) for one in containers)
+
+
 def keeps_to_itself(spec: Item) -> bool:
     """True if a TrainingJob wants nothing of Coda's in its processes on GPUs of its own, and so nobody beside it.
 
