@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from coda.correlation.suspect_nodes import CORDON_S, NodeEvidence, NodeXid, suspect_nodes
 from coda.cycle import decide
 from coda.lifecycle import Progress, RankPod, Terms
 from coda.lifecycle.retry import MOST_REMEMBERED
@@ -102,6 +103,27 @@ def test_the_end_of_a_cordon_stays_as_it_was() -> None:
     avoid = next_step(now, NOW_S, config).progress.avoid
     assert (avoid["sick"], avoid["well"]) == (5000.0, 6000.0)
     assert avoid["b1"] == avoid["b0"] > NOW_S + 50_000
+
+
+def test_a_cordon_that_is_over_by_time_stays_over() -> None:
+    """For as long as its evidence is remembered, which is five hours more, its time tells that it was one."""
+    xid = NodeXid(node="sick", gpu="0", xid=79, first_s=NOW_S, time_s=NOW_S)
+    until_s = NOW_S + CORDON_S
+    assert [one.until_s for one in suspect_nodes(NodeEvidence(xids=[xid]), 40, NOW_S + 1).cordons] == [until_s]
+    after_s = until_s + 1
+    verdict = suspect_nodes(NodeEvidence(xids=[xid]), 40, after_s)
+    assert not verdict.cordons
+    known = progress(Phase.LAUNCHED, in_a_row=11, avoid={"sick": until_s, "b1": until_s - 9}, launch_s=after_s - 5)
+    now = situation(
+        Phase.LAUNCHED,
+        refused(0, "b0", since_s=after_s - 5),
+        refused(1, "b0", since_s=after_s - 5),
+        progress=known,
+        ended_cordons=verdict.ended,
+    )
+    avoid = next_step(now, after_s, CONFIG).progress.avoid
+    assert avoid["sick"] == until_s
+    assert avoid["b1"] == avoid["b0"] > after_s
 
 
 def test_all_ranks_that_are_refused_name_their_nodes_and_no_others_do() -> None:
