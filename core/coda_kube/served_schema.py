@@ -69,6 +69,7 @@ _WRITTEN: Final[Mapping[str, str]] = {
         status.request.cpusPerReplica status.request.nodeSelector status.request.nodeSelectorTerms
         status.request.priority status.request.quota status.request.resources
         status.request.scopes.priorityClassName status.request.scopes.terminating status.request.tolerations
+        status.request.volumeClaims
         status.resize.attempt status.resize.coresPerReplica status.resize.message status.resize.reason
         status.resize.sequence status.resize.since status.resize.state status.resize.wanted status.returned
         status.servedSeconds status.sharing.beside status.sharing.class status.sharing.expectedSpeed

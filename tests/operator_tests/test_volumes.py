@@ -87,21 +87,36 @@ async def test_a_volume_that_is_still_to_be_made_goes_where_its_class_allows() -
         assert accepted["request"]["nodeSelectorTerms"] == in_zone("a", "b")["nodeSelectorTerms"]
 
 
-async def test_the_planner_names_the_claim_whose_volume_keeps_a_job_from_all_nodes() -> None:
-    """The template has no affinity of its own."""
+@pytest.mark.parametrize(
+    ("terms", "zoned", "told_of"),
+    [
+        pytest.param(None, ["z-1"], " of the volume of PersistentVolumeClaim z-1", id="the template has no affinity"),
+        pytest.param("c", ["b-1", "z-1"], " of the volumes of PersistentVolumeClaims b-1 and z-1", id="nor with one"),
+        pytest.param("c", [], "", id="an affinity alone, of the template or of a webhook"),
+    ],
+)
+async def test_the_planner_names_the_claims_whose_volumes_keep_a_job_from_nodes_and_no_others(
+    terms: str | None, zoned: list[str], told_of: str
+) -> None:
+    """Of the other claims, volumes may be on any node, as those of NFS."""
     api, nodes = FakeCluster(), [node(f"n{number}", labels={"zone": "b"}) for number in range(3)]
+    names = ["a-1", "a-2", "a-3", "b-1", "z-1"]
+    template = mounts(*names)
+    if terms is not None:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": in_zone(terms)}
+        template["spec"]["affinity"] = {"nodeAffinity": required}
     async with rest_of_cluster(api, plans=False), operator(api):
-        api.set(VOLUMES, {"metadata": {"name": "pv-1"}, "spec": {"nodeAffinity": {"required": in_zone("a")}}})
-        api.set(CLAIMS, bound("data", "pv-1"))
-        path = api.submit(template=mounts("data"))
+        for name in names:
+            where = {"nodeAffinity": {"required": in_zone("a")}} if name in zoned else {"nfs": {}}
+            api.set(VOLUMES, {"metadata": {"name": f"pv-{name}"}, "spec": where})
+            api.set(CLAIMS, bound(name, f"pv-{name}"))
+        path = api.submit(template=template)
         await api.until(lambda: "request" in api.status(path))
         planned = job_from_json(api.item(path), {})
     assert planned is not None
     (told,) = decide(world(nodes, [planned]), PolicyConfig(), now_s=0).refusals
-    assert told.reason.message == (
-        "none of 3 nodes accepts its pods: 3 outside its required node affinity; "
-        "its node affinity includes that of the volume of PersistentVolumeClaim data"
-    )
+    said = "none of 3 nodes accepts its pods: 3 outside its required node affinity"
+    assert told.reason.message == said + (f"; its node affinity includes that{told_of}" if told_of else "")
 
 
 async def starts_on_two_nodes(api: FakeCluster, *claims: Json) -> str:

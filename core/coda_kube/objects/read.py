@@ -237,7 +237,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         replicas=int(spec["replicas"]),
         request=asked,
         cpus_per_replica=cores,
-        constraints=constraints_from_request(request, (spec.get("template") or {}).get("spec") or {}),
+        constraints=constraints_from_request(request),
         priority=int(request.get("priority") or 0),
         queued_s=seconds_from_time(status.get("queuedTime")),
         waiting_s=seconds_from_time(status.get("waitingSince")),

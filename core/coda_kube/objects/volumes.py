@@ -86,6 +86,11 @@ def terms_with_volumes(terms: Iterable[Item], volumes: Sequence[Item]) -> list[I
     return joined
 
 
+def claims_with_terms(volumes: Mapping[str, Item]) -> list[str]:
+    """Return the claims whose volumes say something of their nodes, sorted; `volumes` as above, by claim."""
+    return sorted(name for name, volume in volumes.items() if terms_with_volumes((), [volume]))
+
+
 def _terms_of(volume: Item) -> list[Item]:
     """Return the node affinity of a PersistentVolume, or the topologies that a StorageClass allows; empty: all nodes.
 

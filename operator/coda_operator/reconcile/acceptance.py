@@ -23,7 +23,14 @@ from coda_kube.objects.pods.trial_spec import runs_trial
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
-from coda_kube.objects.volumes import claims_of, class_of, problem_of, refusal_of, terms_with_volumes
+from coda_kube.objects.volumes import (
+    claims_of,
+    claims_with_terms,
+    class_of,
+    problem_of,
+    refusal_of,
+    terms_with_volumes,
+)
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit, kept_cores
 from coda_operator.reconcile.api_refusals import (
     Blame,
@@ -183,22 +190,24 @@ class Acceptor:
         if (taken := _taken_over(admitted, job.json["metadata"]["namespace"])) is not None:
             return taken
         claims = claims_of(admitted["spec"])
-        volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else []
+        volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else {}
         if isinstance(volumes, TemplateRefused | NotAdmitted):
             return volumes
         request = request_from_pod(admitted, cores=cores)
         if is_opportunistic(asked):  # no quota counts the GPU of its seat, and each rank has one
             request["resources"][GPU] = str(asked["spec"]["gpusPerReplica"])
-        return request | {"nodeSelectorTerms": terms_with_volumes(request["nodeSelectorTerms"], volumes)}
+        terms = terms_with_volumes(request["nodeSelectorTerms"], [*volumes.values()])
+        named = claims_with_terms(volumes)
+        return request | {"nodeSelectorTerms": terms} | ({"volumeClaims": named} if named else {})
 
     async def _volumes(
         self, job: JobRecord, claims: Iterable[str], replicas: int
-    ) -> list[Json] | TemplateRefused | NotAdmitted:
-        """Return the volume of each claim, or its class if it has none yet; or what keeps all such pods from starting.
+    ) -> dict[str, Json] | TemplateRefused | NotAdmitted:
+        """Return by claim its volume, or its class if it has none yet; or what keeps all such pods from starting.
 
         Of a claim that may not be read, with its volume or its class, nothing is known: kube-scheduler's refusal is
         learned from then."""
-        volumes: list[Json] = []
+        volumes: dict[str, Json] = {}
         for name in claims:
             try:
                 found = await self._volume_of(job, name, replicas)
@@ -208,7 +217,8 @@ class Acceptor:
                 continue
             if isinstance(found, TemplateRefused | NotAdmitted):
                 return found
-            volumes += [] if found is None else [found]
+            if found is not None:
+                volumes[name] = found
         return volumes
 
     async def _volume_of(self, job: JobRecord, name: str, replicas: int) -> Json | TemplateRefused | NotAdmitted | None:

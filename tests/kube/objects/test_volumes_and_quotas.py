@@ -8,8 +8,16 @@ import pytest
 
 from coda.model.quota_scopes import PodScopes
 from coda_kube.objects.pod_requests import MOST_HOST_PORTS, pod_amounts, quota_use
+from coda_kube.objects.pods.node_terms import constraints_from_request
 from coda_kube.objects.quota_scopes import counts_pod, shortage
-from coda_kube.objects.volumes import MOST_TERMS, claims_of, problem_of, refusal_of, terms_with_volumes
+from coda_kube.objects.volumes import (
+    MOST_TERMS,
+    claims_of,
+    claims_with_terms,
+    problem_of,
+    refusal_of,
+    terms_with_volumes,
+)
 
 
 def term(value: str, key: str = "zone") -> dict[str, Any]:
@@ -70,6 +78,19 @@ def test_a_claim_for_one_pod_is_refused_for_a_gang(modes: list[str] | None, repl
     claim = {"metadata": {}, "spec": {"accessModes": modes}}
     assert refusal_of("data", claim, replicas) == (said if is_refused else None)
     assert refusal_of("data", None, replicas) is None
+
+
+def test_terms_that_no_volume_brings_name_no_claim() -> None:
+    """A webhook may have given the pods an affinity, whatever they mount."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    assert constraints_from_request({"nodeSelectorTerms": [term]}).claims == ()
+    assert constraints_from_request({"nodeSelectorTerms": [term], "volumeClaims": ["a", "b"]}).claims == ("a", "b")
+    volumes: dict[str, Any] = {
+        "nfs": {"spec": {"nfs": {}}},
+        "b": {"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}, "spec": {}},
+    }
+    local = {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}}
+    assert claims_with_terms(volumes | {"a": local}) == ["a", "b"]
 
 
 def test_which_claims_a_pod_mounts() -> None:

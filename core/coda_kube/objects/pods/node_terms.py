@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from coda.model.constraints import NodeConstraints, NodeTerm, Requirement, Toleration
 from coda_kube.objects.json_types import Json
-from coda_kube.objects.volumes import claims_of
 
 Item = Mapping[str, Any]
 
@@ -97,11 +96,10 @@ def constraints_from_json(spec: Item, terms: tuple[Item, ...]) -> NodeConstraint
     )
 
 
-def constraints_from_request(request: Item, template: Item) -> NodeConstraints:
-    """Read the same from a job's `status.request`, with the claims of its template if that has not all the terms."""
-    terms = tuple(request.get("nodeSelectorTerms") or ())
-    constraints = constraints_from_json(request, terms)
-    return constraints if terms == required_terms(template) else replace(constraints, claims=claims_of(template))
+def constraints_from_request(request: Item) -> NodeConstraints:
+    """Read the same from a job's `status.request`, with the claims whose volumes are part of its terms."""
+    constraints = constraints_from_json(request, tuple(request.get("nodeSelectorTerms") or ()))
+    return replace(constraints, claims=tuple(request.get("volumeClaims") or ()))
 
 
 def _requirement(expression: Item) -> Requirement:
