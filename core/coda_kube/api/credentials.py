@@ -242,7 +242,8 @@ def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
-    return environ.get(name) or environ.get(name.upper()) or ""
+    """The one in capitals before the other, as Go's `getEnvAny`; curl takes them the other way round."""
+    return environ.get(name.upper()) or environ.get(name) or ""
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

@@ -114,6 +114,31 @@ async def test_a_proxy_may_be_named_without_a_scheme(tmp_path: Path, monkeypatch
     await client.close()
 
 
+@pytest.mark.parametrize(
+    ("proxies", "excepted", "proxy"),
+    [
+        (("http://big:1", "http://small:1"), ("", ""), "http://big:1"),
+        (("", "http://small:1"), ("", ""), "http://small:1"),
+        (("http://big:1", ""), ("10.0.0.0/8", "localhost"), None),
+        (("http://big:1", ""), ("localhost", "10.0.0.0/8"), "http://big:1"),
+        (("http://big:1", ""), ("", "10.0.0.0/8"), None),
+    ],
+)
+async def test_a_variable_in_capitals_wins_as_in_go(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    proxies: tuple[str, str],
+    excepted: tuple[str, str],
+    proxy: str | None,
+) -> None:
+    """Both may be set, one by the image and one by the cluster's administrator: kubectl took the other one."""
+    values = dict(zip(("HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"), (*proxies, *excepted), strict=True))
+    _only_these_proxies(monkeypatch, values)
+    client = await connect(_kubeconfig(tmp_path, "10.96.0.1"))
+    assert (await client.connection())["proxy_url"] == proxy
+    await client.close()
+
+
 @pytest.mark.parametrize(("excepted", "proxy"), [("10.96.0.0/12", None), (".svc", "http://proxy.example:3128")])
 async def test_a_pod_asks_the_proxy_that_client_go_would_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str, proxy: str | None
