@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from coda.contention import Protection
 from coda.errors import InvalidInput
 from coda_agent.cluster.claims import ClaimUse, claim_uses_from_json
-from coda_kube.objects.names import ANNOTATION_CORES, ANNOTATION_GPU_MEMORY, GROUP, THROTTLING
+from coda_kube.objects.names import ANNOTATION_CORES, ANNOTATION_GPU_MEMORY, THROTTLING
 from coda_kube.objects.pod_requests import pod_amounts
 from coda_kube.objects.pods.main_container import main_container, main_status
 from coda_kube.objects.pods.stops import Announcement, announcement_from_metadata
@@ -24,6 +25,13 @@ SYSTEM_PRIORITY = 2_000_000_000  # of system-cluster-critical; users' classes ar
 MIRROR = "kubernetes.io/config.mirror"
 BURSTABLE = "Burstable"
 PROTECT = "protect"
+
+ACCELERATORS: Final = re.compile(
+    r"nvidia\.com/.+|amd\.com/(gpu.*|[a-z]px_nps\d+)|gpu\.intel\.com/.+|habana\.ai/.+|google\.com/tpu"
+    r"|aws\.amazon\.com/neuron.*|huawei\.com/Ascend.*"
+)
+"""Names of extended resources that are GPUs and the like, whole or parts of them (`docs/decisions/0061`). No other name
+is: most are of network cards, of FUSE or of KVM, which webhooks give to pods without GPUs, and anybody may ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +59,7 @@ class LocalPod:
     gpu_bytes: int = 0  # the most memory of one GPU that a rank's job says it needs; 0: it says nothing
     resize_obstacle: str = ""  # why its cores can never be changed, as far as its object says; "": nothing does
     asked_anyway: int = 0  # cores of its main container, with fewer of which the pod asks for no less
-    has_other_devices: bool = False  # of a plugin or a claim, such as MIG slices and other vendors' GPUs
+    has_other_accelerators: bool = False  # MIG slices, other vendors' GPUs, claims
 
     @property
     def id(self) -> str:
@@ -59,30 +67,31 @@ class LocalPod:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def has_devices(self) -> bool:
-        """True for pods with whole GPUs or other devices: nobody knows which of these are GPUs, too."""
-        return self.gpus > 0 or self.has_other_devices
+    def has_accelerators(self) -> bool:
+        """True for pods with whole GPUs, other accelerators, or claims: their objects do not say what is claimed."""
+        return self.gpus > 0 or self.has_other_accelerators
 
     @property
     def trains(self) -> bool:
-        """True for pods that are never throttled: with GPUs or other devices, or ranks of a gang."""
-        return self.has_devices or self.member is not None
+        """True for pods that are never throttled: with accelerators, or ranks of a gang."""
+        return self.has_accelerators or self.member is not None
 
     @property
     def needs_quiet(self) -> bool:
         """True for pods beside which the node is not idle, whatever the load of its cores.
 
-        A DaemonSet's pod with a device is no reason: it may be a monitor, and is there for ever."""
+        A DaemonSet's pod with an accelerator is no reason: it may be a monitor, and is there for ever."""
         works = self.gpus > 0 or self.member is not None or self.asks_protection
         return self.trains and not self.ended and (works or Protection.DAEMON_SET not in self.protections)
 
     @property
     def is_protected(self) -> bool:
-        """True for pods for which others are throttled: running ranks with devices, and pods with some that ask for it.
+        """True for pods for which others are throttled: running ranks with accelerators, and pods with some that ask.
 
-        The utilisation of other GPU pods (notebooks, inference) goes up and down by itself."""
+        The utilisation of other GPU pods (notebooks, inference) goes up and down by itself. Where none is measured, as
+        of a claimed network card, the pod has no vote, and nobody is throttled for it."""
         wanted = self.member is not None or self.asks_protection
-        return wanted and self.has_devices and self.runs and not self.is_ending
+        return wanted and self.has_accelerators and self.runs and not self.is_ending
 
     @property
     def least_cores(self) -> float:
@@ -98,7 +107,8 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
     pod = pod_from_json(item)
     limits = pod_amounts(item, "limits")
     limited = all("cpu" in ((one.get("resources") or {}).get("limits") or {}) for one in spec.get("containers") or ())
-    obstacle = obstacle_from_json(item)
+    obstacle, claim_uses = obstacle_from_json(item), claim_uses_from_json(spec, status)
+    has_claims = bool(spec.get("resourceClaims") or claim_uses)  # kube-scheduler makes claims, too
     local = LocalPod(
         uid=pod.uid,
         namespace=metadata["namespace"],
@@ -106,7 +116,7 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         runs=status.get("phase") == "Running" and not pod.ended,
         ended=pod.ended,
         gpus=pod.request.gpus,
-        has_other_devices=bool(spec.get("resourceClaims")) or any(map(_is_device, filter(limits.get, limits))),
+        has_other_accelerators=has_claims or any(map(ACCELERATORS.fullmatch, filter(limits.get, limits))),
         request_cores=pod.request.cpu_m / 1000,
         limit_cores=limits["cpu"] / 1000 if limited and limits.get("cpu") else None,
         quality=status.get("qosClass") or "",
@@ -114,7 +124,7 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
         is_ending=pod.terminating,
         asks_protection=(metadata.get("labels") or {}).get(THROTTLING) == PROTECT,
         container=(main_status(item).get("containerID") or "").rpartition("://")[2],
-        claim_uses=claim_uses_from_json(spec, status),
+        claim_uses=claim_uses,
         cores=0 if pod.member is None else _main_cores(item),
         is_tuned=pod.member is not None and (metadata.get("annotations") or {}).get(ANNOTATION_CORES) == AUTO,
         gpu_bytes=0 if pod.member is None else _gpu_bytes(metadata),
@@ -124,11 +134,6 @@ def local_pod_from_json(item: Item, throttled_namespaces: Collection[str]) -> Lo
     )
     elsewhere = frozenset() if local.namespace in throttled_namespaces else {Protection.NOT_OPTED_IN}
     return replace(local, protections=_protections(metadata, spec, trains=local.trains) | elsewhere)
-
-
-def _is_device(resource: str) -> bool:
-    """True for an extended resource, as `policies/cpu-jobs.yaml` tells them; Coda's own are no devices."""
-    return "/" in resource and not resource.startswith(f"{GROUP}/")
 
 
 def _gpu_bytes(metadata: Item) -> int:

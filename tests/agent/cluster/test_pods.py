@@ -69,8 +69,15 @@ def test_others_are_throttled_for_training_jobs_and_for_who_asks(pod: dict[str, 
 DEVICES: dict[str, dict[str, Any]] = {
     "a MIG slice": {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
     "a renamed time slice": {"limits": {"nvidia.com/gpu.shared": "1"}},
-    "another vendor's GPU": {"limits": {"amd.com/gpu": "1"}},
+    "a GPU under the name of its model": {"limits": {"nvidia.com/GA102GL_A10": "1"}},
     "a claim": {"claims": [{"name": "gpu"}]},
+    "a part of AMD's": {"limits": {"amd.com/cpx_nps4": "1"}},
+    "another vendor's GPU": {"limits": {"amd.com/gpu": "1"}},
+    "Intel's": {"limits": {"gpu.intel.com/i915": "1"}},
+    "Gaudi": {"limits": {"habana.ai/gaudi": "1"}},
+    "a TPU": {"limits": {"google.com/tpu": "4"}},
+    "Neuron": {"limits": {"aws.amazon.com/neuroncore": "2"}},
+    "Ascend": {"limits": {"huawei.com/Ascend910": "1"}},
 }
 
 
@@ -83,7 +90,7 @@ def with_device(resources: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("resources", DEVICES.values(), ids=DEVICES)
-def test_pods_with_other_devices_are_no_cpu_pods(resources: dict[str, Any]) -> None:
+def test_pods_with_other_accelerators_are_no_cpu_pods(resources: dict[str, Any]) -> None:
     """They were throttled, also where they asked for protection, and their node was loaded fully as an idle one."""
     pod = with_device(resources)
     plain, asking_for_it = (local_pod_from_json(one, {"default"}) for one in (pod, labelled(pod, "protect")))
@@ -93,10 +100,31 @@ def test_pods_with_other_devices_are_no_cpu_pods(resources: dict[str, Any]) -> N
     assert plain.needs_quiet
 
 
+def test_a_claim_that_kube_scheduler_made_for_a_resource_counts_as_one() -> None:
+    """Of a DeviceClass with an `extendedResourceName`, which may be any."""
+    pod = with_device({"limits": {"example.com/thing": "1"}})
+    assert not local_pod_from_json(pod, {"default"}).trains
+    mapping = {"containerName": "main", "resourceName": "example.com/thing", "requestName": "container-0-request-0"}
+    made = {"resourceClaimName": "triton-extended", "requestMappings": [mapping]}
+    assert local_pod_from_json(pod | {"status": RUNNING | {"extendedResourceClaimStatus": made}}, {"default"}).trains
+
+
 @pytest.mark.parametrize(
-    "limits", [{"cpu": "4", "hugepages-2Mi": "1Gi"}, {"nvidia.com/mig-3g.40gb": "0"}, {"coda.scheduler/thing": "1"}]
+    "limits",
+    [
+        {"cpu": "4", "hugepages-2Mi": "1Gi"},
+        {"nvidia.com/mig-3g.40gb": "0"},
+        {"coda.scheduler/thing": "1"},
+        {"vpc.amazonaws.com/pod-eni": "1"},
+        {"aliyun/eni": "1"},
+        {"kubernetes.io/batch-cpu": "8000", "kubernetes.io/batch-memory": "8Gi"},
+        {"devices.kubevirt.io/kvm": "1", "devices.kubevirt.io/tun": "1"},
+        {"smarter-devices/fuse": "1"},
+        {"rdma/hca": "1", "amd.com/nic": "1", "not-nvidia.com/gpu": "1"},
+    ],
 )
-def test_a_pod_without_devices_is_a_cpu_pod(limits: dict[str, str]) -> None:
+def test_a_pod_without_accelerators_is_a_cpu_pod(limits: dict[str, str]) -> None:
+    """Webhooks give pods network cards, and anybody may ask for FUSE: it must not make a pod one that trains."""
     pod = labelled(with_device({"limits": limits}), "protect")
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
     local = local_pod_from_json(pod, {"default"})

@@ -226,6 +226,17 @@ def test_lost_gpus_freeze_the_throttles_that_helped(seconds: int, values: list[f
     assert [one.value for one in node.state.throttles] == values
 
 
+def test_nobody_is_throttled_for_a_pod_whose_gpus_are_never_measured() -> None:
+    """As one that claims a network card, and asks for protection by its label."""
+    node = Node(loads=())
+    for at_s in range(2000):
+        jobs = (TrainingSample(job="a/claims", sockets=frozenset({0}), cores=4, share=None),)
+        pods = (PodSample(uid="hog", bytes_per_s={0: 90 * GB}),)
+        window = Window(at_s=at_s, share_by_socket={0: 1.0, 1: 0.0}, pods=pods, jobs=jobs)
+        node.state, actions = observe(node.state, window, INTEL, node.config)
+        assert (actions, node.state.throttles) == ((), ())
+
+
 def test_a_throttled_pod_that_opts_out_is_let_go_at_once() -> None:
     node = Node(loads=(HOG, Load(uid="other", gb_per_s=100))).run(100)
     assert node.limits[0][0] == ("hog", "other")
