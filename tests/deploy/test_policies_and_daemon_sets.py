@@ -47,6 +47,11 @@ def said(who: str) -> str:
         pytest.param(daemon_set("b", "a"), [said("a, b")], id="of two programs"),
         pytest.param(daemon_set(), [said("its maker")], id="nobody knows whose"),
         pytest.param(daemon_set("helm"), [], id="Helm's: an administrator's, or he reads the refusal"),
+        pytest.param(
+            daemon_set("helm3", "helm.exe", "terraform-provider-helm_v2.17.0_x5"), [], id="Helm's other names"
+        ),
+        pytest.param(daemon_set("HashiCorp", "Terraform", "oc.exe"), [], id="Terraform's other names"),
+        pytest.param(daemon_set("helmsman"), [said("helmsman")], id="whose name begins alike"),
         pytest.param(daemon_set("kubectl-client-side-apply", "oc"), [], id="made by hand"),
         pytest.param(daemon_set("operator", tolerates={"key": "gpu", "operator": "Exists"}), [], id="another taint"),
         pytest.param(daemon_set("operator", namespace="gpu-operator"), [], id="a namespace of the platform"),

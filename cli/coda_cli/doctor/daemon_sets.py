@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from coda.model.world import Node
 from coda.nodes.eligibility import exclusion
@@ -15,7 +15,9 @@ from coda_kube.objects.names import POOL_TAINT, SYSTEM_NAMESPACE
 from coda_kube.objects.pods.node_terms import constraints_from_json, required_terms
 from coda_kube.objects.read import node_from_json
 
-_BY_HAND: Final = re.compile(r"kubectl.*|oc|helm")  # whoever runs these may use the pool, or reads why not
+_BY_HAND: Final = re.compile(
+    r"kubectl.*|oc([.]exe)?|helm[0-9]?([.]exe)?|terraform-provider.*|HashiCorp|Terraform"
+)  # whoever runs these may use the pool, or reads why not
 _EXEMPT: Final = ("kube-system", SYSTEM_NAMESPACE)
 
 
@@ -32,18 +34,28 @@ def kept_out(daemon_sets: Iterable[Json], nodes: Iterable[Json]) -> list[str]:
     return found
 
 
-def guarded(daemon_sets: Iterable[Json], namespaces: Iterable[Json]) -> Iterator[tuple[str, str]]:
-    """Yield `namespace/name` and the programs of those whose next change the policies refuse, unless the program may
-    use the pool: they tolerate the taint, in no namespace of the platform. As `coda.refusedDaemonSets` of the chart."""
+class Guarded(NamedTuple):
+    """A DaemonSet that tolerates the taint, in no namespace of the platform: the policies judge who changes it.
+
+    `name`: namespace/name. `programs`: which keep it up to date, empty if none do; as `coda.refusedDaemonSets` of the
+    chart. `hands`: those that people run, and that wrote of it."""
+
+    name: str
+    programs: str
+    hands: str
+
+
+def guarded(daemon_sets: Iterable[Json], namespaces: Iterable[Json]) -> Iterator[Guarded]:
+    """Yield those that the policies guard, in the order given."""
     exempt = {item["metadata"]["name"] for item in namespaces if _labels(item).get(POOL_TAINT) == "true"}
     for item in daemon_sets:
         where = item["metadata"]["namespace"]
         if where in _EXEMPT or where in exempt or not any(map(_tolerates, _pod(item).get("tolerations") or ())):
             continue
         writers = {str(by.get("manager")) for by in item["metadata"].get("managedFields") or () if _wrote_pod(by)}
-        programs = sorted(name for name in writers if not _BY_HAND.fullmatch(name))
-        if programs or not writers:
-            yield f"{where}/{item['metadata']['name']}", ", ".join(programs) or "its maker"
+        hands = {name for name in writers if _BY_HAND.fullmatch(name)}
+        programs = sorted(writers - hands) if writers else ["its maker"]
+        yield Guarded(f"{where}/{item['metadata']['name']}", ", ".join(programs), ", ".join(sorted(hands)))
 
 
 def _labels(item: Json) -> Json:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from coda.wording import counted, listed
 from coda_cli.doctor.agents import agents, gpus_of
 from coda_cli.doctor.claimed_gpus import claimed_gpus
-from coda_cli.doctor.daemon_sets import guarded, kept_out
+from coda_cli.doctor.daemon_sets import Guarded, guarded, kept_out
 from coda_cli.doctor.finding import MOST_SKEW_S, NAMED, Finding, Level, few, unreadable
 from coda_cli.doctor.parts import certificates, history_volume, node_clocks, scheduler, versions
 from coda_cli.doctor.pool_taints import unreachable_pool
@@ -152,13 +152,28 @@ def _daemon_sets(seen: Seen) -> Iterator[Finding]:
     if kept:
         fix = f"if it must be there, add a toleration: {{key: {POOL_TAINT}, operator: Exists}}"
         yield Finding(Level.NOTE, "DaemonSets", f"{few(kept)} not on nodes of the pool", fix)
-    if seen.namespaces is None or seen.refusing == []:
-        return
-    if found := [*guarded(seen.daemon_sets or (), seen.namespaces)]:
-        says = "the policies let only an administrator or an account of the pool change "
-        says += few([f"{name} (now: {programs})" for name, programs in found])
-        fix = f"kubectl label namespace NAMESPACE {POOL_TAINT}=true, or policies.poolAccounts in the chart"
-        yield Finding(Level.NOTE, "DaemonSets", says, fix)
+    if seen.namespaces is not None and seen.refusing != []:
+        yield from _guarded(seen, [*guarded(seen.daemon_sets or (), seen.namespaces)])
+
+
+def _guarded(seen: Seen, found: Sequence[Guarded]) -> Iterator[Finding]:
+    """Those that programs change, a note until the pool has accounts; those made by hand, which no policy took away."""
+    about, label = "DaemonSets", f"kubectl label namespace NAMESPACE {POOL_TAINT}=true"
+    changed = few([f"{one.name} (now: {one.programs})" for one in found if one.programs])
+    accounts = [
+        f"{one['namespace']}/{one['name']}" if one.get("namespace") else str(one["name"])
+        for one in (seen.pool_accounts or {}).get("subjects") or ()
+    ]
+    if changed and accounts:
+        says = f"accounts of the pool may change {changed}: {listed(accounts)}; "
+        yield Finding(Level.GOOD, about, says + "it is not seen whether its makers are among them")
+    elif changed:
+        says = f"the policies let only an administrator or an account of the pool change {changed}"
+        yield Finding(Level.NOTE, about, says, f"{label}, or policies.poolAccounts in the chart")
+    by_hand = [f"{one.name} ({one.hands})" for one in found if not one.programs]
+    if by_hand:
+        fix = f"delete those that users made while the policies only warned; {label} where the platform's are"
+        yield Finding(Level.GOOD, about, f"on nodes of the pool, as made by hand: {listed(by_hand)}", fix)
 
 
 def _clock(seen: Seen) -> Finding:

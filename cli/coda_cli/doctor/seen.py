@@ -22,6 +22,7 @@ LEASES: Final = {PLANNER_LEASE: "planner", OPERATOR_LEASE: "operator"}
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CERTIFICATES: Final = {"labelSelector": "app.kubernetes.io/name=coda,app.kubernetes.io/component=tls"}
 _DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments"
+_POOL_ACCOUNTS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/coda-pool-user"
 _OURS: Final = {"labelSelector": "app.kubernetes.io/name=coda"}
 _RENEWED_WITHIN_S: Final = 8.0  # leaders renew every 2 s
 _LOOK_EVERY_S: Final = 0.5
@@ -63,6 +64,7 @@ class Seen:
     tenants: Items = None  # VirtualClusters
     operator_settings: Mapping[str, str] = field(default_factory=dict)  # as its Deployment sets them, by variable
     extender_settings: Mapping[str, str] = field(default_factory=dict)  # the same of the extender
+    pool_accounts: Json | None = field(default_factory=dict)  # ClusterRoleBinding of the chart; empty: none is there
     history_volume: Json | None = field(default_factory=dict)  # PersistentVolume of the history; empty: none is there
 
 
@@ -89,6 +91,7 @@ async def look(client: Client) -> Seen:
         _one(client, f"{_DEPLOYMENTS}/coda-extender"),
         parts_of(client),
     )
+    accounts = asyncio.ensure_future(_one(client, _POOL_ACCOUNTS))
     leads = asyncio.gather(*(lead(client, name) for name in LEASES))
     nodes, daemon_sets, profiles, namespaces, refusing, mutating, jobs, slices, tenants = await asyncio.gather(*reads)
     leases, scheduler, secrets, operator, extender, parts = await more
@@ -116,6 +119,7 @@ async def look(client: Client) -> Seen:
         tenants=tenants,
         operator_settings=settings_of(operator or {}),
         extender_settings=settings_of(extender or {}),
+        pool_accounts=await accounts,
         history_volume=history_volume,
     )
 

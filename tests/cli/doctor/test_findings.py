@@ -166,7 +166,7 @@ def test_a_cluster_that_is_well_has_nothing_but_good_lines() -> None:
     assert {one.level for one in found} == {Level.GOOD}
     assert [one.about for one in found] == [
         *("cluster", "Kubernetes", "definitions", "versions", "planner", "operator", "scheduler", "certificates"),
-        *("policies", "CPU jobs", "GPU nodes", "agents", "clock", "node clocks"),
+        *("policies", "CPU jobs", "DaemonSets", "GPU nodes", "agents", "clock", "node clocks"),
     ]
     assert "https://10.0.0.1:6443 answers" in [one.says for one in found]
     assert "2 with 16 GPUs, all with the pool's taint" in [one.says for one in found]
@@ -390,5 +390,5 @@ def test_who_issues_the_certificates_is_asked_when_they_end(by_cert_manager: boo
     ids=lambda item: item["metadata"]["name"],
 )
 def test_a_daemon_set_that_the_taint_does_not_keep_out_is_not_named(harmless: Json) -> None:
-    found = findings(replace(WELL, daemon_sets=[harmless]))
-    assert [one for one in found if one.about == "DaemonSets"] == []
+    found = told(replace(WELL, daemon_sets=[harmless]))
+    assert [one for one in found if one[1] == "DaemonSets"] == []

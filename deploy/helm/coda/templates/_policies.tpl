@@ -101,7 +101,7 @@ true
 {{/*
 The DaemonSets that tolerate the taint and that a program keeps up to date, as a JSON list of "namespace/name: why".
 Their pods pass, but the policies would refuse the program's next change, unless it may use the pool; which account it
-has cannot be seen, only its name in managedFields. What kubectl, oc and Helm wrote is left out: whoever runs them is an
+has cannot be seen, only its name in managedFields. What kubectl, oc, Helm and Terraform wrote is left out: whoever runs them is an
 administrator, or reads the refusal. Takes the list of the platform's namespaces.
 */}}
 {{- define "coda.refusedDaemonSets" -}}
@@ -113,7 +113,7 @@ administrator, or reads the refusal. Takes the list of the platform's namespaces
 {{- $byHand := false -}}
 {{- range .metadata.managedFields -}}
 {{- if dig "f:spec" "f:template" "f:spec" dict (.fieldsV1 | default dict) -}}
-{{- if regexMatch "^(kubectl.*|oc|helm)$" (.manager | default "") -}}
+{{- if regexMatch "^(kubectl.*|oc([.]exe)?|helm[0-9]?([.]exe)?|terraform-provider.*|HashiCorp|Terraform)$" (.manager | default "") -}}
 {{- $byHand = true -}}
 {{- else -}}
 {{- $programs = append $programs .manager -}}
