@@ -58,7 +58,7 @@ def _dead(seen: Seen, with_gpus: list[str], profile_by_node: dict[str, Json]) ->
     about = "agents"
     without = [name for name in with_gpus if name not in profile_by_node]
     if without:
-        fix = _REFUSALS if any(_podless(status) for status in _statuses(seen)) else _PODS
+        fix = _REFUSALS if any(_podless(_status(item)) for item in _agent_sets(seen)) else _PODS
         yield Finding(Level.BAD, about, f"no NodeProfile of {few(without)}", fix)
     silent = [name for name in with_gpus if name in profile_by_node and is_silent(profile_by_node[name], seen.now_s)]
     if silent:
@@ -71,11 +71,14 @@ def _unready(seen: Seen) -> Iterator[Finding]:
     some always are.
 
     Nothing where it is not there, or not readable."""
-    for status in _statuses(seen):
+    for item in _agent_sets(seen):
+        status = _status(item)
         wanted, podless = int(status.get("desiredNumberScheduled") or 0), _podless(status)
-        if podless:
-            has = "has" if podless == 1 else "have"
-            yield Finding(Level.BAD, "agents", f"{podless} of {wanted} {has} no pod", _REFUSALS)
+        says = f"{podless} of {wanted} {'has' if podless == 1 else 'have'} no pod"
+        if podless > _taken_by_roll_out(item):
+            yield Finding(Level.BAD, "agents", says, _REFUSALS)
+        elif podless:
+            yield Finding(Level.NOTE, "agents", f"{says}, in a roll-out", f"if it stays so: {_REFUSALS}")
         created, ready = wanted - podless, int(status.get("numberReady") or 0)
         updated = int(status.get("updatedNumberScheduled") or 0)
         if ready < created and updated < created:
@@ -84,11 +87,32 @@ def _unready(seen: Seen) -> Iterator[Finding]:
             yield Finding(Level.BAD, "agents", f"{created - ready} of {wanted} are not ready", _PODS)
 
 
-def _statuses(seen: Seen) -> Iterator[Json]:
-    """Yield the status of the agents' DaemonSet, if it is there."""
+def _agent_sets(seen: Seen) -> Iterator[Json]:
+    """Yield the agents' DaemonSet, if it is there."""
     for item in seen.daemon_sets or ():
         if (item["metadata"]["namespace"], item["metadata"]["name"]) == (SYSTEM_NAMESPACE, AGENT):
-            yield item.get("status") or {}
+            yield item
+
+
+def _status(item: Json) -> Json:
+    status: Json = item.get("status") or {}
+    return status
+
+
+def _taken_by_roll_out(item: Json) -> int:
+    """On how many nodes a roll-out that goes on may have taken the old pod before it makes the new one; else 0.
+
+    Where it takes fewer at once than lack a pod, their pods are refused."""
+    status, strategy = _status(item), item["spec"].get("updateStrategy") or {}
+    is_unseen = int(item["metadata"].get("generation") or 0) > int(status.get("observedGeneration") or 0)
+    has_old = int(status.get("updatedNumberScheduled") or 0) < int(status.get("currentNumberScheduled") or 0)
+    if strategy.get("type") == "OnDelete" or not (is_unseen or has_old):
+        return 0
+    most = str((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1))
+    if not most.endswith("%"):
+        return int(most)
+    wanted = int(status.get("desiredNumberScheduled") or 0)
+    return -(-wanted * int(most.removesuffix("%")) // 100)  # rounded up, as its controller does
 
 
 def _podless(status: Json) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,16 @@ def agent_set(
     found["metadata"]["namespace"] = namespace
     status = {"desiredNumberScheduled": wanted, "currentNumberScheduled": there, "updatedNumberScheduled": new}
     return found | {"status": status | {"numberReady": ready}}
+
+
+def rolling(found: Json, kind: str, **values: Any) -> Json:
+    strategy = {"type": kind} | ({"rollingUpdate": values} if values else {})
+    return found | {"spec": found["spec"] | {"updateStrategy": strategy}}
+
+
+def generations(found: Json, wanted: int, observed: int) -> Json:
+    status = found["status"] | {"observedGeneration": observed}
+    return found | {"metadata": found["metadata"] | {"generation": wanted}, "status": status}
 
 
 def test_a_node_whose_agent_is_silent_is_named() -> None:
@@ -76,12 +87,14 @@ def test_a_roll_out_is_no_fault() -> None:
             id="and others are not ready",
         ),
         pytest.param(
-            agent_set(5, 3, created=4, updated=1),
-            [
-                (Level.BAD, "agents", "1 of 5 has no pod"),
-                (Level.NOTE, "agents", "a roll-out: 1 of 5 are new, 3 are ready"),
-            ],
-            id="in a roll-out",
+            agent_set(5, 3, created=3, updated=1),
+            [(Level.BAD, "agents", "2 of 5 have no pod")],
+            id="more than a roll-out takes at once",
+        ),
+        pytest.param(
+            rolling(agent_set(5, 4, created=4, updated=1), "OnDelete"),
+            [(Level.BAD, "agents", "1 of 5 has no pod")],
+            id="somebody deletes them one by one",
         ),
     ],
 )
@@ -93,6 +106,29 @@ def test_agents_whose_pods_are_refused_are_no_roll_out(
     assert told(seen) == expected
     refused = next(one for one in findings(seen) if one.level is Level.BAD)
     assert refused.fix.startswith("kubectl -n coda-system describe daemonset coda-agent")
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "also"),
+    [
+        pytest.param(
+            agent_set(5, 3, created=4, updated=1), ["a roll-out: 1 of 5 are new, 3 are ready"], id="some are old"
+        ),
+        pytest.param(generations(agent_set(5, 4, created=4), 3, 2), [], id="its controller has not counted yet"),
+        pytest.param(
+            rolling(agent_set(20, 18, created=18, updated=2), "RollingUpdate", maxUnavailable="6%"), [], id="a share"
+        ),
+    ],
+)
+def test_a_pod_that_a_roll_out_is_about_to_make_is_a_note(daemon_set: Json, also: list[str]) -> None:
+    """Its old pod is gone, and its new one not made: `coda doctor` said that it was refused, and exited with 1."""
+    seen = replace(WELL, daemon_sets=[daemon_set])
+    first, *rest = [one for one in findings(seen) if (one.about, one.level) == ("agents", Level.NOTE)]
+    assert "no pod, in a roll-out" in first.says
+    assert "if it stays so" in first.fix
+    assert "describe daemonset coda-agent" in first.fix
+    assert [one.says for one in rest] == also
+    assert not [one for one in findings(seen) if one.level is Level.BAD]
 
 
 def test_a_node_without_a_profile_is_not_looked_for_among_pods_that_are_not_there() -> None:
