@@ -2,9 +2,9 @@
 
 A gang that one node holds goes to the fullest such node, so that emptier nodes stay whole for larger gangs. For any
 other gang, nodes are ranked by how many of its ranks they hold, most first. Filling them in this order takes the fewest
-nodes. Ties: least left over. Nodes that a taint asks to leave alone come last of those with as many ranks, GPUs and
-cores left: before memory decides, because what nodes of one model report of it differs. So do domains with most of
-them, before the name decides.
+nodes. Ties: nodes of one GPU product, because a gang is as fast as its slowest rank; then least left over. Nodes that a
+taint asks to leave alone come last of those with as many ranks, GPUs and cores left: before memory decides, because
+what nodes of one model report of it differs. So do domains with most of them, before the name decides.
 Source: Philly (Jeon et al., ATC 2019), section 2.1, for gangs of several nodes; the fullest node and ties are our
 choice (docs/decisions/0049).
 """
@@ -27,6 +27,9 @@ Score = Callable[[Resources, Resources, Resources], tuple[float, ...]]
 """How good a node is for a gang of one rank, lowest first; from its request, what is free there and the node's size.
 Ties: fewest GPUs, cores, memory and pods free."""
 
+_Ranked = tuple[int, list[tuple[int, int, str]], tuple[Any, ...], bool, tuple[Any, ...], int]
+"""A node's place among those that a gang is spread over, best first; less its ranks in front, its number at the end."""
+
 
 class Candidates:
     """The nodes with enough free capacity for at least one rank, best first, kept up to date."""
@@ -38,6 +41,7 @@ class Candidates:
         self._request = request
         self._packs = packs
         self._score = score
+        self._tells_products = groups.capacity.products is not None and request.gpus > 0
         self._ranks: dict[int, int] = {}  # that fit into an amount
         self._keys: list[tuple[Key, int]] = []  # amounts that hold a rank, best first; some may have no node left
         self._refused_from: int | None = None  # this many ranks, or more, do not fit until a node gains
@@ -93,10 +97,10 @@ class Candidates:
         """Return nodes and how many ranks each gets, in rank order; None if the gang does not fit.
 
         First choice: the fullest node that holds the gang; ties: by name. Second: one domain of the narrowest level
-        that holds it; ties: fewest nodes, then most ranks, then by name. Third: fewest nodes anywhere, unless `within`
-        (a level's index) forbids it. Disliked nodes come last before memory decides, domains with most of them before
-        the name does. O(amounts) for several ranks on one node or in one domain, O(n log n) in the nodes that the gang
-        may be spread over."""
+        that holds it; ties: fewest nodes, then these of one GPU product, then most ranks, then by name. Third: fewest
+        nodes anywhere, unless `within` (a level's index) forbids it. Disliked nodes come last before memory decides,
+        domains with most of them before the name does. O(amounts) for several ranks on one node or in one domain,
+        O(n log n) in the nodes that the gang may be spread over."""
         if not self.may_hold(replicas):
             return None
         shares = self._place_whole(replicas, within)
@@ -224,21 +228,42 @@ class Candidates:
         return needed
 
     def _best_domain(self, level: int, replicas: int) -> str | None:
-        best: tuple[int, int, int, str] | None = None
+        found: list[tuple[int, int, int, str]] = []
         for domain, counts in self._groups.domains[level].items():
             ranks = self._ranks_in(counts)
             if ranks >= replicas:
                 disliked = self._disliked_in(level, domain)
-                rival = (self._nodes_needed(counts, replicas), -ranks, disliked, domain)
-                best = rival if best is None else min(best, rival)
+                found.append((self._nodes_needed(counts, replicas), -ranks, disliked, domain))
+        best = min(found, default=None)
+        if best is not None and self._tells_products:
+            alike = sorted([one for one in found if one[0] == best[0]])
+            best = next((one for one in alike if self._is_of_one_product(level, one[3], replicas, one[0])), best)
         return None if best is None else best[3]
+
+    def _is_of_one_product(self, level: int, domain: str, replicas: int, nodes: int) -> bool:
+        """True if nodes of one product in this domain hold the gang, so many of them."""
+        return any(
+            self._ranks_in(counts) >= replicas and self._nodes_needed(counts, replicas) == nodes
+            for counts in self._groups.domains_by_product[level][domain].values()
+        )
 
     def _disliked_in(self, level: int, domain: str) -> int:
         return self._groups.count_disliked(self._capacity.levels[level].nodes_by_domain[domain])
 
     def _spread(self, numbers: Iterable[int], replicas: int) -> list[tuple[int, int]]:
         """Fill the fewest of these nodes. Ties: domains that hold most ranks. Nodes of one domain stand together."""
-        ranked: list[tuple[int, list[tuple[int, int, str]], tuple[Any, ...], bool, tuple[Any, ...], int]] = []
+        ranked = self._ranked(numbers)
+        chosen = _first_of(ranked, replicas)
+        if self._tells_products:
+            chosen = self._of_one_product(ranked, chosen, replicas)
+        shares: list[tuple[int, int]] = []
+        for one in chosen:
+            shares.append((one[5], min(-one[0], replicas)))
+            replicas += one[0]
+        return self._lined_up(shares)
+
+    def _ranked(self, numbers: Iterable[int]) -> list[_Ranked]:
+        ranked: list[_Ranked] = []
         disliked = self._groups.disliked
         key_by_amount = {amount: key for key, amount in self._keys}
         known: dict[tuple[int, str], tuple[int, int, str]] = {}
@@ -249,13 +274,32 @@ class Candidates:
                 neighbours = self._neighbours(number, ranks, known)
                 large, small = key_by_amount[amount]
                 ranked.append((-ranks, neighbours, large, number in disliked, small, number))
-        chosen: list[tuple[int, int]] = []
-        for minus_ranks, _, _, _, _, number in sorted(ranked):
-            chosen.append((number, min(-minus_ranks, replicas)))
-            replicas += minus_ranks
-            if replicas <= 0:
-                break
-        return self._lined_up(chosen)
+        return sorted(ranked)
+
+    def _of_one_product(self, ranked: list[_Ranked], chosen: list[_Ranked], replicas: int) -> list[_Ranked]:
+        """Return nodes of one product, if these are as few and of as few domains as those chosen; else the latter.
+
+        Of several products the one with the best nodes."""
+        products = self._capacity.products
+        if products is None or len({products[one[5]] for one in chosen}) == 1:
+            return chosen
+        by_product: dict[str, list[_Ranked]] = {}
+        for one in ranked:
+            by_product.setdefault(products[one[5]], []).append(one)
+        rivals: list[list[_Ranked]] = []
+        for nodes in by_product.values():
+            rival = _first_of(nodes, replicas)
+            if rival and len(rival) == len(chosen) and self._crosses_no_more(rival, chosen):
+                rivals.append(rival)
+        return min(rivals) if rivals else chosen
+
+    def _crosses_no_more(self, rival: list[_Ranked], chosen: list[_Ranked]) -> bool:
+        """True if at each level the nodes are of as few domains. A node that shares none is one."""
+        for level in self._capacity.levels:
+            domains = [{level.shared_by_node[one[5]] or one[5] for one in nodes} for nodes in (rival, chosen)]
+            if len(domains[0]) > len(domains[1]):
+                return False
+        return True
 
     def _neighbours(
         self, number: int, ranks: int, known: dict[tuple[int, str], tuple[int, int, str]]
@@ -286,3 +330,12 @@ class Candidates:
             ]
             keyed.append(([*path, sort_key], number, ranks))
         return [(number, ranks) for _, number, ranks in sorted(keyed)]
+
+
+def _first_of(ranked: list[_Ranked], replicas: int) -> list[_Ranked]:
+    """Return the first of these nodes that hold a gang together; none if all do not."""
+    for place, one in enumerate(ranked, start=1):
+        replicas += one[0]
+        if replicas <= 0:
+            return ranked[:place]
+    return []

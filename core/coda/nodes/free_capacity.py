@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from coda.change_log import ChangeLog
+from coda.model.gpu_products import products_of
 from coda.model.resources import Resources
 from coda.model.world import Node
 from coda.policy.config import Level
@@ -54,6 +55,7 @@ class FreeCapacity:
     def __init__(self, nodes: Iterable[Node], levels: tuple[Level, ...], *, tells_sizes: bool = False) -> None:
         self.nodes = sorted(nodes, key=lambda node: node.name)
         self.number_by_name = {node.name: number for number, node in enumerate(self.nodes)}
+        self.products = products_of(self.nodes)
         self.amounts: list[Resources] = []  # every distinct amount seen, numbered: most nodes are alike
         self.sizes: list[Resources] = []  # for each amount, the size of its nodes, where sizes are told
         self._number_by_amount: dict[Hashable, int] = {}

@@ -34,6 +34,9 @@ class NodeGroups:
         self.amount_by_node: dict[int, int] = {}
         self.nodes_by_amount: Counts = {}
         self.domains: tuple[dict[str, Counts], ...] = tuple({} for _ in capacity.levels)  # of more than one node
+        self.domains_by_product: tuple[dict[str, dict[str, Counts]], ...] = (  # the same, where there are several
+            tuple({} for _ in capacity.levels) if capacity.products else ()
+        )
         self.moves: ChangeLog[GroupMove] = ChangeLog(1000)
         self.disliked = disliked
         self._nodes = len(capacity.nodes)
@@ -102,6 +105,13 @@ class NodeGroups:
             domain = level.shared_by_node[number]
             if domain is not None:
                 _add(counts_by_domain.setdefault(domain, {}), amount, nodes)
+        products = self.capacity.products
+        if products is None:
+            return
+        for level, counts_by_product in zip(self.capacity.levels, self.domains_by_product, strict=True):
+            domain = level.shared_by_node[number]
+            if domain is not None:
+                _add(counts_by_product.setdefault(domain, {}).setdefault(products[number], {}), amount, nodes)
 
 
 def _add(counts: Counts, amount: int, nodes: int) -> None:
