@@ -7,12 +7,14 @@ may use what another does not need, and gives it back. Source: CODA (ICDCS 2020)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
 from coda.model.decision import StopCause
+from coda.model.gpu_products import products_of
 from coda.model.job import LARGE_GPUS, Job, Phase
 from coda.model.live_placement import kept_cores
 from coda.model.resources import NOTHING, Resources
@@ -50,14 +52,32 @@ def rank_of_array(job: Job) -> int:
 
 
 def large_nodes(nodes: Iterable[Node], gpus: int) -> frozenset[str]:
-    """Return the names of the large sub-array's nodes: the fewest with `gpus` in all, largest first, then by name."""
+    """Return the names of the large sub-array's nodes: the fewest with `gpus` in all, largest first.
+
+    Of nodes with as many GPUs each GPU product gives its part, first by name: names never decide which product large
+    jobs get, and which one small jobs fill. Our choice."""
+    ordered = sorted(nodes, key=lambda node: (-node.allocatable.gpus, node.name))
+    products = products_of(ordered)
+    if products is not None:
+        kinds = [(node.allocatable.gpus, product) for node, product in zip(ordered, products, strict=True)]
+        ordered = _in_turn(ordered, kinds)
     chosen: list[str] = []
-    for node in sorted(nodes, key=lambda node: (-node.allocatable.gpus, node.name)):
+    for node in ordered:
         if gpus <= 0 or not node.allocatable.gpus:
             break
         chosen.append(node.name)
         gpus -= node.allocatable.gpus
     return frozenset(chosen)
+
+
+def _in_turn(ordered: list[Node], kinds: list[tuple[int, str]]) -> list[Node]:
+    """Mix nodes of different kinds evenly, where they have as many GPUs; each kind keeps its order."""
+    nodes_by_kind, before = Counter(kinds), Counter[tuple[int, str]]()
+    keyed: list[tuple[int, float, int]] = []
+    for place, kind in enumerate(kinds):
+        keyed.append((-kind[0], (before[kind] + 0.5) / nodes_by_kind[kind], place))
+        before[kind] += 1
+    return [ordered[place] for _, _, place in sorted(keyed)]
 
 
 def reserved_cpu_m(size: Resources, cores_per_gpu: float) -> int:

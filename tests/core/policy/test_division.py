@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coda.model import Node
+from coda.model.gpu_products import PRODUCT_LABEL
 from coda.model.world import ArrayQuota
 from coda.policy import ArraysConfig
 from coda.policy.arrays import reserved_cpu_m
@@ -86,3 +87,28 @@ def test_the_order_of_nodes_and_quotas_changes_nothing(
     assert by_name([NODES[number] for number in node_order], shuffled) == divided
     assert all(reserve <= one.allocatable.cpu_m for one in NODES for reserve in (divided[one.name][1],))
     assert reserved_cpu_m(REST.allocatable, 3) == divided["rest"][1] or divided["rest"][0]
+
+
+MIXED = [
+    *(node(f"a100-{number}", labels={PRODUCT_LABEL: "A100"}) for number in range(7)),
+    *(node(f"h100-{number}", labels={PRODUCT_LABEL: "H100"}) for number in range(3)),
+]
+
+
+def test_names_do_not_decide_which_gpu_products_large_jobs_get() -> None:
+    """By name, all large nodes of the ten were A100 nodes, and small jobs filled the H100 nodes."""
+    is_large = divide(MIXED, (), ArraysConfig(large_share=0.7)).is_large
+    assert (sum(is_large[:7]), sum(is_large[7:])) == (5, 2)
+    assert divide(MIXED[::-1], (), ArraysConfig(large_share=0.7)).is_large == is_large[::-1]
+    assert sum(divide(MIXED, (ArrayQuota(name="q", large_gpus=24),), ARRAYS).is_large) == 3  # as few nodes as before
+
+
+def test_larger_nodes_are_for_large_jobs_first_whatever_their_product() -> None:
+    small = node("a10", gpus=4, labels={PRODUCT_LABEL: "A10"})
+    assert divide((small, *MIXED[:2]), (), ArraysConfig(large_share=0.8)).is_large == [False, True, True]
+
+
+@pytest.mark.parametrize("labels", [{}, {PRODUCT_LABEL: "A100"}])
+def test_nodes_of_one_product_are_divided_by_name(labels: dict[str, str]) -> None:
+    nodes = [node(f"n{number}", labels=labels if number % 2 else {}) for number in range(4)]
+    assert divide(nodes, (), ARRAYS).is_large == [True, True, False, False]
