@@ -35,6 +35,22 @@ async def test_a_job_that_a_kubelet_refuses_for_its_odd_cores_asks_for_whole_pro
         assert (runs["coresMultipleOf"], runs["request"]["cpusPerReplica"]) == (2, 4)
 
 
+async def test_an_old_node_that_a_job_does_not_accept_does_not_limit_its_cores() -> None:
+    api = FakeCluster()
+    for name, cores in (("new", "96"), ("old", "9")):
+        capacity = {"cpu": cores, "nvidia.com/gpu": "8"}
+        node = {"metadata": {"name": name, "labels": {"gpu": name}}, "status": {"allocatable": capacity}}
+        api.set("/api/v1/nodes", node)
+    template = {"spec": {"nodeSelector": {"gpu": "new"}, "containers": [{"name": "main", "image": "i"}]}}
+    async with rest_of_cluster(api, exit_code=never, moves_pods=False) as rest, operator(api):
+        rest.plans = False
+        auto = {"replicas": 1, "gpusPerReplica": 1, "cpusPerReplica": "auto", "category": "CV"}
+        job = api.submit("picky", **auto, template=template)
+        assert (await reaches(api, job, "Queued"))["request"]["cpusPerReplica"] == 3
+        job = api.submit("any", **auto)
+        assert (await reaches(api, job, "Queued"))["request"]["cpusPerReplica"] == 1
+
+
 async def test_a_trial_that_a_kubelet_refuses_for_its_odd_part_of_the_cores_is_tried_again() -> None:
     """12 cores of four GPUs are even, and the part of one of them is not. The gang has what its user asked for."""
     api = FakeCluster()

@@ -249,7 +249,8 @@ class Acceptor:
             return wanted
         gpus = spec["gpusPerReplica"]
         ceiling_cores = self._cores_limit.ceiling(gpus, self._cluster.nodes.most_cores(gpus) or MOST_CORES)
-        part_cores = (self._cluster.nodes.part_of_cores(gpus) if gpus else 0) or ceiling_cores
+        nodes, template = self._cluster.nodes, spec["template"]["spec"]
+        part_cores = (nodes.part_of_cores(gpus, template) if gpus else 0) or ceiling_cores
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
         found = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
         return in_multiples(min(found, ceiling_cores), multiple, ceiling_cores)

@@ -1,25 +1,31 @@
 """What the operator knows of nodes: since when each is not Ready, and how many cores the largest has.
 
-Nothing else of a Node object is kept: with its images and labels it is a hundred times as large. Times are those at
-which the operator saw a change, by its own clock: the clocks of the node and of Kubernetes' controllers may differ.
+Of the rest of a Node object only the labels of nodes with GPUs are kept: with its images it is a hundred times as
+large. Times are those at which the operator saw a change, by its own clock: the clocks of the node and of Kubernetes'
+controllers may differ.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from coda.errors import InvalidInput
 from coda.lifecycle import LifecycleConfig
 from coda.lifecycle.node_loss import Brake, brake_moment, next_brake
+from coda.model import NOTHING, Node
+from coda.model.constraints import NodeConstraints, key_of_constraints
+from coda.nodes.eligibility import exclusion
 from coda_kube.api.client import Client
 from coda_kube.api.watch_cache import WatchCache, key_of
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import ANNOTATION_CLEARED, GPU
 from coda_kube.objects.pod_requests import readable_quantities
+from coda_kube.objects.pods.node_terms import constraints_from_json, required_terms
 from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time, whole_from_quantity
 
 log = logging.getLogger(__name__)
@@ -29,6 +35,9 @@ _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _DAEMONS_CPU_M: Final = 1000
 """Millicores of a node that ranks are not given by themselves: the pods of DaemonSets, the agent's among them, ask for
 some. Our choice: those of a usual cluster ask for 0.2 to 0.7 cores."""
+
+_MOST_WISHES: Final = 1000
+"""Constraints of jobs for which the cores are kept. Our choice: each costs a walk over all nodes."""
 
 _BLINK_S: Final = 5.0
 """A watch that is back within this time missed little: whatever cuts it often puts no loss off. Our choice."""
@@ -46,6 +55,7 @@ class NodeSeen:
     gpus: int
     cores: int  # whole ones that ranks may have beside the pods of DaemonSets; at least 1
     memory_bytes: int
+    labels: tuple[str, ...]  # keys and values in turn, of a node with GPUs; strings that others have, too, are shared
     cleared: str  # the date that an administrator wrote who trusts its GPUs again, by another machine's clock
     created_s: float  # when this Node was made, by the API server; 0: it does not say
     cleared_s: float  # since then they are trusted, by our clock; 0: nobody said so
@@ -68,7 +78,7 @@ class Nodes:
         self._brake = Brake()
         self._brake_timer: asyncio.TimerHandle | None = None
         self._most_cores_by_gpus: dict[int, int] = {}
-        self._part_by_gpus: dict[int, int] = {}
+        self._part_by_wish: dict[Hashable, int] = {}  # by GPUs, and by constraints where there are any
         self._broke = asyncio.Event()  # set while changes of nodes are not seen
         self._back_s = 0.0  # when they were seen again after the last outage
         self.cache = WatchCache(client, "/api/v1/nodes", listener=self._on_node, on_break=self._broke.set)
@@ -126,14 +136,24 @@ class Nodes:
             self._most_cores_by_gpus[gpus] = cores
         return cores
 
-    def part_of_cores(self, gpus: int) -> int:
+    def part_of_cores(self, gpus: int, spec: Json | None = None) -> int:
         """Return the whole cores that go with `gpus` GPUs, above 0, on the poorest node that has so many.
 
+        With a pod's spec only nodes count that its selector and required affinity accept; all, if it accepts none.
         At least 1; 0 without such a node. So ranks that fill its GPUs fit its cores (docs/decisions/0053)."""
-        part = self._part_by_gpus.get(gpus)
+        limits = _limits_of(spec or {})
+        part = 0 if limits is None else self._part(gpus, limits)
+        return part or self._part(gpus, None)
+
+    def _part(self, gpus: int, limits: NodeConstraints | None) -> int:
+        wish = gpus, None if limits is None else key_of_constraints(limits)
+        part = self._part_by_wish.get(wish)
         if part is None:
-            parts = (max(1, node.cores * gpus // node.gpus) for node in self._seen.values() if node.gpus >= gpus)
-            part = self._part_by_gpus[gpus] = min(parts, default=0)
+            if len(self._part_by_wish) >= _MOST_WISHES:
+                self._part_by_wish.clear()
+            nodes = (node for name, node in self._seen.items() if node.gpus >= gpus and _accepts(limits, name, node))
+            part = min((max(1, node.cores * gpus // node.gpus) for node in nodes), default=0)
+            self._part_by_wish[wish] = part
         return part
 
     def with_gpus(self) -> int:
@@ -179,7 +199,7 @@ class Nodes:
             }
         if _size(before) != _size(after):
             self._most_cores_by_gpus.clear()
-            self._part_by_gpus.clear()
+            self._part_by_wish.clear()
         self._note(name, before, after)
         given_up = before is not None and not before.out_of_service and (after is None or after.out_of_service)
         changed = was_unready != (name in self._unready_since_s)
@@ -252,15 +272,17 @@ def _node_from_json(node: Json, before: NodeSeen | None, now_s: float) -> NodeSe
     spec, status = node.get("spec") or {}, node.get("status") or {}
     ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     allocatable = readable_quantities(status.get("allocatable") or {})
+    gpus = whole_from_quantity(allocatable.get(GPU, "0"))
     return NodeSeen(
         ready=ready.get("status") or "Unknown",
         changed=str(ready.get("lastTransitionTime") or ""),
         boot=str((status.get("nodeInfo") or {}).get("bootID") or ""),
         out_of_service=any(taint["key"] == _OUT_OF_SERVICE for taint in spec.get("taints") or ()),
         may_have_run=bool(ready) and not _never_ran(ready, status["conditions"]),
-        gpus=whole_from_quantity(allocatable.get(GPU, "0")),
+        gpus=gpus,
         cores=max(1, (milli_from_quantity(allocatable.get("cpu", "0")) - _DAEMONS_CPU_M) // 1000),
         memory_bytes=whole_from_quantity(allocatable.get("memory", "0")),
+        labels=_shared(node["metadata"].get("labels") or {}) if gpus else (),
         cleared=cleared,
         created_s=seconds_from_time(node["metadata"].get("creationTimestamp")),
         cleared_s=_cleared_s(cleared, before, now_s),
@@ -291,5 +313,31 @@ def _never_ran(ready: Json, conditions: Iterable[Json]) -> bool:
     return ready.get("status") == "False" and ready.get("lastTransitionTime") in others
 
 
-def _size(node: NodeSeen | None) -> tuple[int, int] | None:
-    return (node.gpus, node.cores) if node is not None else None
+def _size(node: NodeSeen | None) -> tuple[int, int, tuple[str, ...]] | None:
+    return (node.gpus, node.cores, node.labels) if node is not None else None
+
+
+def _shared(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(sys.intern(str(text)) for item in labels.items() for text in item)
+
+
+def _limits_of(spec: Json) -> NodeConstraints | None:
+    """Return what a pod's spec says of the labels of its nodes; None: nothing, or nothing that can be read.
+
+    The API server has not judged the spec yet. Taints do not count: it may add tolerations."""
+    try:
+        limits = constraints_from_json({"nodeSelector": spec.get("nodeSelector")}, required_terms(spec))
+        hash(key_of_constraints(limits))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    requirements = [one for term in limits.terms for one in (*term.labels, *term.fields)]
+    if not all(isinstance(value, str) for one in requirements for value in one.values):
+        return None
+    return limits if limits.selector or limits.terms else None
+
+
+def _accepts(limits: NodeConstraints | None, name: str, node: NodeSeen) -> bool:
+    if limits is None:
+        return True
+    labels = dict(zip(node.labels[::2], node.labels[1::2], strict=True))
+    return exclusion(limits, Node(name=name, allocatable=NOTHING, labels=labels)) is None
