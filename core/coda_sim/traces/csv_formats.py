@@ -167,7 +167,8 @@ def _openb(line: int, fields: Fields) -> RowReading:
         kind=JobKind.GPU if gpus else JobKind.CPU,
         wait_s=_wait_s(lambda: scheduled_s - amount(fields, "creation_time", 0, MAX_S)),
     )
-    return RowReading(row=row, amendment="; ".join(part for part in (_share_of_a_gpu(fields, gpus), raised) if part))
+    amendments = (_share_of_a_gpu(fields, gpus), _any_product(fields, gpus), raised)
+    return RowReading(row=row, amendment="; ".join(part for part in amendments if part))
 
 
 def _openb_gpu_s(fields: Fields) -> float:
@@ -178,6 +179,11 @@ def _openb_gpu_s(fields: Fields) -> float:
 def _share_of_a_gpu(fields: Fields, gpus: int) -> str:
     milli = whole(fields, "gpu_milli", 0, MILLI)
     return f"gpu_milli is {milli}: a share of one GPU, counted as a whole one" if gpus and milli < MILLI else ""
+
+
+def _any_product(fields: Fields, gpus: int) -> str:
+    spec = fields.get("gpu_spec", "").strip()
+    return f"gpu_spec is {spec[:40]!r}: GPUs of any product are taken" if gpus and spec else ""
 
 
 def _wait_s(read: Callable[[], float]) -> float | None:

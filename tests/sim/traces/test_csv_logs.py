@@ -24,6 +24,17 @@ def test_a_helios_job_keeps_its_cores_and_nodes_and_counts_from_midnight(tmp_pat
     assert (trace.format, trace.began, trace.was_sorted) == (Format.HELIOS, "2020-06-08", False)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "spec", "said"),
+    [("1", "V100M16|V100M32", ("gpu_spec is 'V100M16|V100M32': GPUs of any product are taken",)), ("0", "A10", ())],
+)
+def test_the_gpu_products_that_an_openb_pod_asks_for_are_dropped_and_said(
+    tmp_path: Path, gpus: str, spec: str, said: tuple[str, ...]
+) -> None:
+    trace = read(tmp_path, f"{OPENB}\n{csv_line(OPENB_POD, OPENB, num_gpu=gpus, gpu_spec=spec)}\n")
+    assert tuple(amended.sentence for amended in trace.amended) == said
+
+
 def test_an_openb_pod_runs_from_its_scheduling_to_its_deletion(tmp_path: Path) -> None:
     trace = read(tmp_path, f"{OPENB}\n{OPENB_POD}\n")
     (row,) = trace.rows
