@@ -20,6 +20,7 @@ from coda_kube.api.client import Client
 from coda_kube.api.status_apply import apply_status
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import FINALIZER, OPERATOR
+from coda_kube.objects.pods.node_terms import prefers_nodes
 from coda_kube.objects.write import status_patch
 from coda_operator.metrics import Metrics
 from coda_operator.reconcile.events import Recorder
@@ -31,6 +32,13 @@ from coda_operator.view.time_ledger import GangSeen
 
 DEFAULT_GRACE_S: Final = 30.0  # of Kubernetes, for pods that do not say how long they may take to end
 
+PREFERENCE_IGNORED: Final = "PreferenceIgnored"
+"""The reason of the event that says so."""
+
+_NO_PREFERENCES: Final = (
+    "its template's preferred node affinity does not count: Coda chooses the nodes; name those that it needs in "
+    "nodeSelector, or in required node affinity"
+)
 _MOST_IN_DOUBT: Final = 1000
 
 
@@ -160,10 +168,14 @@ class JobWriter:
             self._recorder.record(change.job, after)
 
     def tell_what_is_left_out(self, job: JobRecord, created: Collection[int]) -> None:
-        """Post an event if these pods, on seats, lack something of their template: once an attempt, with rank 0."""
+        """Post an event if something of their template does not count for these pods: once an attempt, with rank 0."""
+        if 0 not in created:
+            return
         is_on_seats = job.placement is not None and bool(job.placement.gpus)
-        if is_on_seats and 0 in created and (told := left_out_text(job.json)):
+        if is_on_seats and (told := left_out_text(job.json)):
             self._recorder.warn(job.json, LEFT_OUT, told)
+        if prefers_nodes(job.json["spec"]["template"]["spec"]):
+            self._recorder.warn(job.json, PREFERENCE_IGNORED, _NO_PREFERENCES)
 
     async def delete_job(self, job: JobRecord) -> None:
         """Delete the job; it goes once its finalizers are gone."""

@@ -21,6 +21,11 @@ def required_terms(spec: Item) -> tuple[Item, ...]:
     return tuple((affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
 
 
+def prefers_nodes(spec: Item) -> bool:
+    """True if a pod's affinity says which nodes it would rather have."""
+    return bool(((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_PREFERRED))
+
+
 def has_preferences(spec: Item) -> bool:
     """True if kube-scheduler scores nodes by what the pod itself says about them, its rules aside."""
     kinds = (spec.get("affinity") or {}).values()
