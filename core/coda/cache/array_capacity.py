@@ -131,14 +131,17 @@ class ArrayCapacity:
             claims = self._claims[number] = claims_of(held.values()) if held else NO_CLAIMS
         return claims
 
-    def refresh_others(self, numbers: Iterable[int]) -> None:
-        """Find what others hold of these nodes. Call `refresh` after it.
+    def refresh_others(self, numbers: Iterable[int], in_flight: Mapping[str, Resources]) -> None:
+        """Find what bound pods of others hold of these nodes. Call `refresh` after it. `in_flight`: as in `World`.
 
         What is free there must be as the world says: what is set aside in a cycle is not theirs."""
         capacity = self._capacity
         for number in numbers:
-            size, free, reserve = capacity.nodes[number].allocatable, capacity.free(number), self._reserves[number]
-            self._others_m[number] = others_reserve_m(size, free, self._claims_on(number), reserve)
+            node, untaken = capacity.nodes[number], capacity.free(number)
+            if node.name in in_flight:
+                untaken = untaken + in_flight[node.name]
+            claims, reserve = self._claims_on(number), self._reserves[number]
+            self._others_m[number] = others_reserve_m(node.allocatable, untaken, claims, reserve)
 
     def refresh(self, numbers: Iterable[int]) -> None:
         """Recompute the views of these nodes. O(1) for a node where nothing changed."""

@@ -325,7 +325,7 @@ class WorldIndex:
         for number in numbers:
             capacity.set_free(number, free_on(capacity.nodes[number], takers))
         if self.arrays is not None:
-            self.arrays.refresh_others(numbers)
+            self.arrays.refresh_others(numbers, world.in_flight)
         self._refresh_views(numbers)
 
     def _refresh_views(self, numbers: Iterable[int]) -> None:

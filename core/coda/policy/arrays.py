@@ -192,19 +192,20 @@ def claims_with(claims: Claims, before: Held | None, after: Held | None) -> Clai
     )
 
 
-def others_reserve_m(size: Resources, free: Resources, claims: Claims, reserve_cpu_m: int) -> int:
+def others_reserve_m(size: Resources, untaken: Resources, claims: Claims, reserve_cpu_m: int) -> int:
     """Return the millicores of the reserve that GPU pods of others use: pods outside Coda, or of attempts that ended.
 
+    `untaken`: allocatable - used - withheld. What is in flight or held back for a moment is nobody's yet.
     All that others hold, up to their GPUs' part of the reserve: whose cores they are is not known, and those of pods
     without GPUs count first. It never exceeds what others hold. So CPU jobs never own more than the division says, and
     the whole reserve is there again when these pods have ended. Our choice: the rest of their part stays reserved, as
     beside a training job that does with fewer cores."""
-    gpus = size.gpus - free.gpus - claims.gpus
+    gpus = size.gpus - untaken.gpus - claims.gpus
     if gpus <= 0 or not size.gpus:
         return 0
     held_m = claims.gpu_jobs_cpu_m + claims.cpu_jobs_cpu_m + claims.borrowed.cpu_m
     part_m = reserve_cpu_m * min(gpus, size.gpus) // size.gpus
-    return max(0, min(part_m, size.cpu_m - free.cpu_m - held_m))
+    return max(0, min(part_m, size.cpu_m - untaken.cpu_m - held_m))
 
 
 Victim = tuple[Held, StopCause]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coda.cache import PlannerCache
 from coda.cycle import decide
-from coda.model import Job, Resources, World
+from coda.model import NOTHING, Job, Resources, World
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node, resources, running, world
 
@@ -25,8 +25,8 @@ def bound(name: str, cores: float) -> Job:
     return replace(job(name, gpus=0, cores=cores, memory_gib=0, queued_s=NOW_S - 60), may_borrow=False)
 
 
-def beside(others: Resources, *jobs: Job) -> World:
-    return world((NODE,), jobs, foreign={"n": others})
+def beside(others: Resources, *jobs: Job, in_flight: Resources = NOTHING) -> World:
+    return world((NODE,), jobs, foreign={"n": others}, in_flight={"n": in_flight} if in_flight != NOTHING else {})
 
 
 def started(seen: World, cache: PlannerCache | None = None) -> dict[str, bool]:
@@ -74,19 +74,57 @@ def test_planning_goes_on_as_pods_of_others_come_and_go() -> None:
     assert started(beside(resources(gpus=4, cores=16), waiting), cache) == {"a": False}
 
 
+@pytest.mark.parametrize(
+    "in_flight",
+    [
+        pytest.param(resources(gpus=8, cores=0, pods=1), id="a foreign pod in flight, which counts on every node"),
+        pytest.param(Resources(gpus=8), id="GPUs whose device plugin starts again"),
+        pytest.param(Resources(gpus=3), id="some of them"),
+    ],
+)
+def test_gpus_that_nobody_has_yet_use_up_no_reserve(in_flight: Resources) -> None:
+    """The cores of DaemonSets counted as theirs. CPU jobs got them as their own on each node, and never gave them back:
+    a gang of whole nodes found no cores when the pod had landed elsewhere, or the plugin was back."""
+    daemons = resources(cores=10, pods=5)
+    assert started(beside(daemons, bound("large", 7))) == {}
+    assert started(beside(daemons, bound("large", 7), in_flight=in_flight)) == {}
+    assert started(beside(daemons, bound("fits", 6), in_flight=in_flight)) == {"fits": False}
+    notebooks = resources(gpus=4, cores=16, pods=4)
+    assert started(beside(notebooks, bound("fits", 16), in_flight=Resources(gpus=4))) == {"fits": False}
+
+
+def test_planning_goes_on_as_pods_pass_by() -> None:
+    cache, waiting = PlannerCache(), bound("a", 8)
+    for in_flight in (NOTHING, resources(gpus=8, pods=1), NOTHING, Resources(gpus=4), resources(gpus=1, cores=8)):
+        assert started(beside(resources(cores=10), waiting, in_flight=in_flight), cache) == {}
+    assert started(beside(resources(gpus=8, cores=10), waiting, in_flight=NOTHING), cache) == {"a": False}
+
+
+def _whole(most: int) -> st.SearchStrategy[int]:
+    return st.integers(0, most)
+
+
 @given(
-    gpus=st.integers(0, 8),
-    cores=st.integers(0, 40),
+    gpus=_whole(8),
+    cores=_whole(40),
     asked=st.lists(st.integers(1, 16), min_size=1, max_size=4),
+    in_flight=st.one_of(
+        st.just(NOTHING),
+        st.builds(Resources, gpus=_whole(8)),  # of a node that is short
+        st.builds(lambda gpus, cores: resources(gpus=gpus, cores=cores, pods=1), _whole(8), _whole(40)),
+    ),
 )
 def test_cpu_jobs_hold_no_more_than_their_own_when_the_pods_of_others_have_ended(
-    gpus: int, cores: int, asked: list[int]
+    gpus: int, cores: int, asked: list[int], in_flight: Resources
 ) -> None:
-    """Such a job gives nothing back: training jobs that come to these GPUs find the whole reserve, and stop nobody."""
+    """Such a job gives nothing back: training jobs that come to these GPUs find the whole reserve, and stop nobody.
+
+    Pods without GPUs stay, and those in flight went elsewhere."""
     names = [f"c{number}" for number in range(len(asked))]
     waiting = [bound(name, size) for name, size in zip(names, asked, strict=True)]
-    begun = started(beside(resources(gpus=gpus, cores=cores, pods=gpus), *waiting))
+    begun = started(beside(resources(gpus=gpus, cores=cores, pods=gpus), *waiting, in_flight=in_flight))
     assert not any(begun.values())
     stay = [running(one, "n") for one in waiting if one.id.split("/")[1] in begun]
-    gang = job("gang", gpus=8, cores=32, memory_gib=0, queued_s=NOW_S - 60)
-    assert started(world((NODE,), [*stay, gang])) == {"gang": False}
+    daemons = 0 if gpus else cores
+    gang = job("gang", gpus=8, cores=min(32, 48 - daemons), memory_gib=0, queued_s=NOW_S - 60)
+    assert started(beside(resources(cores=daemons), *stay, gang)) == {"gang": False}
