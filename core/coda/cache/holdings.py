@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from coda.change_log import ChangeLog
 from coda.model.job import Job, JobId
 from coda.model.quota_scopes import QuotaScope, is_counted
-from coda.model.resources import GPUS, amount_of
+from coda.model.resources import GPUS, Resources, amount_of
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import EligibleNodes, RankClass
@@ -150,11 +150,14 @@ class Holdings:
 
 
 class GpusOfOthers:
-    """Whether pods of others alone keep gangs from their GPUs at the end of a cycle: then no job's end helps."""
+    """Whether pods of others alone keep gangs from their GPUs at the end of a cycle: then no job's end helps.
 
-    def __init__(self, capacity: FreeCapacity, holdings: Holdings) -> None:
+    Bound pods only. `in_flight`: as in `World`; it counts on more nodes than pods go to, and is soon over."""
+
+    def __init__(self, capacity: FreeCapacity, holdings: Holdings, in_flight: Mapping[str, Resources]) -> None:
         self._capacity = capacity
         self._holdings = holdings
+        self._in_flight = in_flight
         self._without_jobs: list[int] | None = None
         self._are_any = True
         self._ranks: dict[tuple[NodeGroups, int], tuple[int, int]] = {}  # without jobs, and without any pods
@@ -189,6 +192,10 @@ class GpusOfOthers:
                 number = capacity.number_by_name.get(name)
                 if number is not None:
                     found[number] += job.request.gpus
+        for name, amount in self._in_flight.items():
+            number = capacity.number_by_name.get(name) if amount.gpus else None
+            if number is not None:
+                found[number] += amount.gpus
         sizes = [node.allocatable.gpus for node in capacity.nodes]
         self._are_any = any(gpus < size for gpus, size in zip(found, sizes, strict=True))
         return [min(size, max(0, gpus)) for gpus, size in zip(found, sizes, strict=True)]

@@ -111,7 +111,7 @@ class WorldIndex:
         self.wishing: dict[JobId, tuple[Job, OpenWish]] = {}  # all with an open wish
         self.bottlenecks = Bottlenecks()
         self.holdings = Holdings(config.refusal_holders)
-        self._world = World(nodes=())
+        self.world = World(nodes=())
         self._array_quotas: tuple[ArrayQuota, ...] = ()
         self._facts_by_job: dict[JobId, JobFacts] = {}  # of jobs with a placement or pods
         self._leaving = LeavingJobs()
@@ -128,7 +128,7 @@ class WorldIndex:
 
     def refresh(self, world: World) -> None:
         """Go from the world before to this one. O(nodes + jobs) comparisons of pointers, and work for what changed."""
-        before, self._world = self._world, world
+        before, self.world = self.world, world
         self._leaving.discharge()
         changes = _changes_between(before, world)
         gone = [(job, self._pop_facts(job)) for job in changes.gone]
@@ -270,7 +270,7 @@ class WorldIndex:
 
     def _refresh_tenants(self, before: tuple[VirtualCluster, ...]) -> bool:
         """Follow the virtual clusters. True if there were none before, or are none any more."""
-        now = self._world.virtual_clusters
+        now = self.world.virtual_clusters
         if now is before or now == before:
             return False
         if self.tenants is None:
@@ -284,13 +284,13 @@ class WorldIndex:
         return True
 
     def _refresh_queue(self, gone: list[_Version], come: list[_Version], *, is_new: bool) -> None:
-        limited = frozenset(quota.namespace for quota in self._world.quotas)
+        limited = frozenset(quota.namespace for quota in self.world.quotas)
         if limited == self.queue.limited and not is_new:
             self.queue.change(_waiting(gone), _waiting(come))
             return
         self.queue = self._empty_queue(limited)
         self.inadmissible = InadmissibleClasses()
-        self.queue.change((), [job for job in self._world.jobs if is_waiting(job)])
+        self.queue.change((), [job for job in self.world.jobs if is_waiting(job)])
 
     def _empty_queue(self, limited: frozenset[str] = frozenset()) -> Queue:
         party = self.policy.fairness.party if self.policy.fairness else None
@@ -308,7 +308,7 @@ class WorldIndex:
 
     def _refresh_nodes(self, gone: list[Node], come: list[Node], touched: set[str]) -> None:
         """Follow the nodes, and find what is free on those that were `touched`."""
-        world, number_by_name = self._world, self.capacity.number_by_name
+        world, number_by_name = self.world, self.capacity.number_by_name
         is_divided_again = self.arrays is not None and self._array_quotas != world.array_quotas
         are_many = len(come) * len(self.search.groups_by_key) > _FOLLOWED
         if is_divided_again or are_many or self._is_outgrown() or not _are_the_same(gone, come):
@@ -341,7 +341,7 @@ class WorldIndex:
         )
 
     def _index_nodes_again(self) -> None:
-        self._index_nodes(self._world.nodes)
+        self._index_nodes(self.world.nodes)
         self.bottlenecks = Bottlenecks()
         self.queue.forget_nodes()
         self._nodes_changed(match_others=True)
@@ -353,7 +353,7 @@ class WorldIndex:
         self.search = NodeSearch(self.capacity, self.config, score)
         self.arrays: ArrayCapacity | None = None
         if self.policy.has_arrays and Component.ARRAYS not in self.config.without:
-            self._array_quotas = self._world.array_quotas
+            self._array_quotas = self.world.array_quotas
             self.arrays = ArrayCapacity(self.search, self.config, self._array_quotas, score)
             for job, held_nodes in self.holdings.all():
                 self.arrays.add(job, held_nodes)

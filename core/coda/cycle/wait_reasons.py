@@ -137,7 +137,7 @@ class _ReasonFinder:
         self._search = index.search
         self._bottlenecks = index.bottlenecks
         self._holdings = index.holdings
-        self._others = GpusOfOthers(index.capacity, index.holdings)
+        self._others = GpusOfOthers(index.capacity, index.holdings, index.world.in_flight)
         self._config = index.config
         self._quotas = quotas
         self._now_s = now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coda.cycle import decide
-from coda.model import Job, WaitCode, World
+from coda.model import Job, Resources, WaitCode, World
 from coda.model.decision import WaitReason
 from coda.policy import PolicyConfig
 from tests.builders import job, node, resources, running, world
@@ -58,3 +58,27 @@ def test_jobs_are_named_where_their_end_helps(others: int, held: int, asked: Job
     reason = reason_of(asked, others, held, nodes=nodes)
     assert reason.holders
     assert "outside Coda" not in reason.message
+
+
+PASSING = [
+    pytest.param(resources(gpus=1, pods=1), id="a foreign pod that may take any of the nodes, and takes one"),
+    pytest.param(Resources(gpus=1), id="GPUs whose device plugin starts again"),
+]
+
+
+@pytest.mark.parametrize("in_flight", PASSING)
+def test_jobs_are_named_while_gpus_are_only_held_back_for_a_moment(in_flight: Resources) -> None:
+    """The reason said that no job's end helps: all but one of these nodes are whole when their job has ended."""
+    runs = [running(job(f"s{number}", gpus=7), one.name) for number, one in enumerate(NODES)]
+    seen = world(NODES, [*runs, job("mine", gpus=8)], in_flight={one.name: in_flight for one in NODES})
+    (refusal,) = decide(seen, PolicyConfig(policy="coda", levels=()), NOW_S).refusals
+    assert refusal.reason.holders
+    assert "outside Coda" not in refusal.reason.message
+
+
+@pytest.mark.parametrize("in_flight", [Resources(gpus=8), Resources(gpus=3)])
+def test_pods_are_not_blamed_for_gpus_that_nobody_has(in_flight: Resources) -> None:
+    seen = world(NODES, [job("mine", gpus=8)], in_flight={one.name: in_flight for one in NODES})
+    (refusal,) = decide(seen, PolicyConfig(policy="coda", levels=()), NOW_S).refusals
+    assert refusal.reason.code is WaitCode.INSUFFICIENT_GPUS
+    assert not refusal.reason.message.endswith(CLAUSE)
