@@ -8,13 +8,13 @@ kube-scheduler's own arithmetic is enough. The extender's guard asks these, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
 
 from coda.model.job import Job, Phase, PlacementState
 from coda.model.live_placement import live_placement
-from coda.model.resources import NOTHING, Resources
+from coda.model.resources import HOST_PORT, NOTHING, Resources
 from coda.model.seats import request_of_rank
 
 MAX_SCORE = 10
@@ -86,18 +86,29 @@ def kept_for_gangs(
 ) -> set[str]:
     """Return the nodes of `room_by_node` that a foreign pod with this request may not take.
 
-    `room_by_node`: allocatable - used - withheld, only of nodes where something is withheld. `others`: the other
-    foreign pods in flight, each counted on every node it may land on; `total`: the sum of their requests.
+    `room_by_node`: allocatable - used - withheld, only of nodes where something is withheld; of host ports only those
+    withheld. `others`: the other foreign pods in flight, each counted on every node it may land on, but for its ports:
+    no gang loses by those. `total`: the sum of their requests.
     `too_small_for`: a faster replacement for `full_for`. Cost: O(nodes); in-flight pods are counted per node only if
     all of them together could fill a node."""
     too_small_for = too_small_for or partial(full_for, names=room_by_node, room_by_node=room_by_node)
     refused = too_small_for(request)
+    request = without_ports(request)  # what else they may take is judged below
     if others and total.other:
-        total = total.of_kinds(request)  # by a port or a device that is not asked for, no node is doubtful
+        total = total.of_kinds(request)  # by a port, or a device that is not asked for, no node is doubtful
     doubtful = too_small_for(request + total) - refused if others else set()
     taken = in_flight_by_node(others, doubtful) if doubtful else {}
     refused.update(name for name in doubtful if not request.fits_in(room_by_node[name] - taken.get(name, NOTHING)))
     return refused
+
+
+def without_ports(amount: Resources) -> Resources:
+    """Return the amount without host ports.
+
+    Which foreign pods may share a port of a node is left to kube-scheduler: it also tells their addresses apart."""
+    if not amount.other or not any(name.startswith(HOST_PORT) for name in amount.other):
+        return amount
+    return replace(amount, other={name: n for name, n in amount.other.items() if not name.startswith(HOST_PORT)})
 
 
 def full_for(request: Resources, names: Iterable[str], room_by_node: Mapping[str, Resources]) -> set[str]:

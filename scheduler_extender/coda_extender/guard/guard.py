@@ -12,7 +12,14 @@ from typing import Final
 
 from coda.model import NOTHING, JobId, Resources
 from coda.placements import InFlight, Rank, kept_for_gangs, planned_node
-from coda.placements.filter_rules import MAX_SCORE, Evictable, best_candidates, in_flight_by_node, may_evict
+from coda.placements.filter_rules import (
+    MAX_SCORE,
+    Evictable,
+    best_candidates,
+    in_flight_by_node,
+    may_evict,
+    without_ports,
+)
 from coda_extender.guard.cluster_use import NodeUse
 from coda_extender.guard.in_flight import Clock, InFlightPods
 from coda_extender.guard.node_capacity import NodeCapacity
@@ -122,7 +129,8 @@ class Guard:
         if pod.member is not None or not self._in_touch():
             return []
         self._capacity.catch_up()
-        nodes = [node for node in preemption.uids_by_node if node in self._capacity.free_by_node]
+        room_by_node = self._capacity.room_by_node
+        nodes = [node for node in preemption.uids_by_node if node in room_by_node]
         others, _ = self.in_flight.others(pod.uid)
         taken = in_flight_by_node(others, self._capacity.withholding_nodes.intersection(nodes))
         return [
@@ -131,7 +139,7 @@ class Guard:
             if may_evict(
                 [self._evictable(uid, node) for uid in preemption.uids_by_node[node]],
                 pod.request,
-                self._capacity.free_by_node[node] - taken.get(node, NOTHING),
+                room_by_node[node] - without_ports(taken.get(node, NOTHING)),
             )
         ]
 
@@ -215,7 +223,8 @@ class Guard:
         pod = self._state.pod_by_uid.get(uid)
         if pod is None or pod.node != node:
             return None
-        return Evictable(request=NOTHING if pod.ended else pod.request, is_rank=pod.member is not None)
+        request = NOTHING if pod.ended else without_ports(pod.request)  # the room counts no port of a bound pod
+        return Evictable(request=request, is_rank=pod.member is not None)
 
     def _foreign(self, question: Question, *, is_known: bool) -> Answer:
         pod, names, capacity = question.pod, question.names, self._capacity
@@ -249,7 +258,7 @@ class Guard:
         def too_small_for(request: Resources) -> set[str]:
             return capacity.index.too_small_for(request) & nodes
 
-        return kept_for_gangs(pod.request, capacity.free_by_node, total, others, too_small_for=too_small_for)
+        return kept_for_gangs(pod.request, capacity.room_by_node, total, others, too_small_for=too_small_for)
 
 
 def _only(node: str | None, question: Question, reason: str) -> Answer:

@@ -11,7 +11,7 @@ from typing import Final
 
 from coda.model import NOTHING, Job, JobId, Resources
 from coda.model.capacity import withheld_shares
-from coda.placements.filter_rules import MAX_SCORE, foreign_score
+from coda.placements.filter_rules import MAX_SCORE, foreign_score, without_ports
 from coda_extender.guard.capacity_index import CapacityIndex
 from coda_extender.guard.cluster_use import ClusterUse
 from coda_kube.cluster_state import ClusterState
@@ -26,16 +26,17 @@ class NodeCapacity:
     """Capacity and scores of nodes as of the last `catch_up`.
 
     `free_by_node`: allocatable - used - withheld. A node that is not known has nothing, less what is withheld there.
-    GPUs are not judged where a node lists none.
+    GPUs are not judged where a node lists none. `room_by_node`: the same, but of host ports only those withheld.
     `withholding_nodes`: the nodes where placements withhold capacity. `best_nodes`: those with the best score.
     `use`: the sums over all nodes."""
 
     def __init__(self, state: ClusterState) -> None:
         self.free_by_node: dict[str, Resources] = {}
+        self.room_by_node: dict[str, Resources] = {}
         self.withholding_nodes: set[str] = set()
         self.score_by_node: dict[str, int] = {}
         self.best_nodes: set[str] = set()
-        self.index = CapacityIndex()  # of `free_by_node`
+        self.index = CapacityIndex()  # of `room_by_node`
         self.use = ClusterUse()
         self._state = state
         self._withheld_by_node: dict[str, Resources] = {}
@@ -105,8 +106,18 @@ class NodeCapacity:
             self.free_by_node.pop(name, None)
             if withheld is not None:  # a placement on a node that is not known: nothing of it may be taken
                 self.free_by_node[name] = NOTHING - withheld
-        self.index.set_free(name, self.free_by_node.get(name))
+        self._set_room(name, self.free_by_node.get(name), withheld)
         self.use.set_node(name, node, self.free_by_node.get(name, NOTHING))
+
+    def _set_room(self, name: str, free: Resources | None, withheld: Resources | None) -> None:
+        if free is None:
+            self.room_by_node.pop(name, None)
+        else:
+            room = without_ports(free)
+            if withheld is not None and withheld is not (others := without_ports(withheld)):
+                room = room - (withheld - others)
+            free = self.room_by_node[name] = room
+        self.index.set_free(name, free)
 
     def _set_score(self, name: str, score: int | None) -> None:
         if score is None:

@@ -92,6 +92,16 @@ def test_a_foreign_pod_may_not_take_what_is_withheld(
     assert kept_for_gangs(request_, {"n1": room}, total, others) == expected
 
 
+def test_the_ports_of_other_pods_in_flight_are_left_to_kube_scheduler() -> None:
+    port = {"hostPort/80-TCP": 1}
+    request, room = replace(ONE_GPU, other=port), resources(gpus=2, cores=9, pods=9)
+    others = [in_flight("a", request, "n1")]
+    assert kept_for_gangs(request, {"n1": room}, request, others) == set()
+    withheld = replace(room, other={"hostPort/80-TCP": -1})
+    assert kept_for_gangs(request, {"n1": withheld}, request, others) == {"n1"}
+    assert kept_for_gangs(request, {"n1": replace(room, gpus=1)}, request, others) == {"n1"}
+
+
 def test_a_node_is_full_for_what_its_room_does_not_hold_and_unknown_nodes_are_not_judged() -> None:
     rooms = {"n1": resources(gpus=0, cores=9, pods=9), "n2": resources(gpus=1, cores=9, pods=9), "n3": NOTHING}
     assert full_for(ONE_GPU, ["n1", "n2", "n4"], rooms) == {"n1"}
