@@ -97,15 +97,13 @@ class Guard:
 
         The best node is, for a rank, the one in its placement; for a foreign pod, a full one. kube-scheduler adds these
         scores to its own, and nothing for a node that is left out: only differences matter. A foreign pod's own
-        preferences weigh more: then a node without free GPUs is one better than any other."""
+        preferences weigh more: then the best node is one better than any other, and for a pod without GPUs only a node
+        without free ones is."""
         member = question.pod.member
         if member is not None:
             node = planned_node(self._state.job_but_for_ranks(member.job), _rank_of(question.pod))
             return {node: MAX_SCORE} if node is not None and len(question.names) > 1 and node in question.names else {}
         self._capacity.catch_up()
-        if question.pod.has_preferences:
-            full = dict.fromkeys(filter(self._capacity.best_nodes.__contains__, question.names), 1)
-            return full if len(full) < len(question.names) else {}
         score_by_node = self._capacity.score_by_node
         try:
             scores = list(map(score_by_node.__getitem__, question.names))
@@ -114,6 +112,10 @@ class Guard:
         worst, best = min(scores, default=0), max(scores, default=0)
         if worst == best:
             return {}
+        if question.pod.has_preferences:
+            if best < MAX_SCORE and not question.pod.request.gpus:
+                return {}
+            return {name: 1 for name, score in zip(question.names, scores, strict=True) if score == best}
         return {name: score - worst for name, score in zip(question.names, scores, strict=True) if score > worst}
 
     def cluster_use(self) -> NodeUse:

@@ -252,10 +252,22 @@ SOFT = ["nodeAffinity", "podAffinity", "podAntiAffinity", "spreading"]
 def test_what_a_pod_prefers_outweighs_how_many_gpus_are_free(known: Known, kind: str) -> None:
     """One preference is worth up to 200 points in kube-scheduler's sum, and one point of ours 130."""
     known.pod(None, pod_json("a", gpus=4, node="n2"))
-    assert known.scores(_preferring(kind, gpus=1), "n1", "n2") == {}, "both have free GPUs"
+    assert known.scores(_preferring(kind), "n1", "n2") == {}, "both have free GPUs"
     known.job("gang", gpus=8, placement=placement("n3"))
     assert known.scores(_preferring(kind), "n1", "n2", "n3", "x") == {"n3": 1}
     assert known.scores(_preferring(kind), "n3") == {}, "all nodes are alike"
+
+
+@pytest.mark.parametrize("kind", SOFT)
+def test_gpu_pods_with_preferences_are_packed_as_far_as_those_leave_it_open(known: Known, kind: str) -> None:
+    """No node without free GPUs is ever offered to one, so none scored: eight such pods began eight nodes."""
+    assert known.scores(_preferring(kind, gpus=1), "n1", "n2", "n3") == {}, "all nodes are alike"
+    known.pod(None, pod_json("a", gpus=1, node="n2"))
+    assert known.scores(_preferring(kind, gpus=1), "n1", "n2", "n3", "x") == {"n2": 1}
+    known.pod(None, pod_json("b", gpus=4, node="n3"))
+    assert known.scores(_preferring(kind, gpus=1), "n1", "n2", "n3") == {"n3": 1}
+    known.pod(None, pod_json("c", gpus=3, node="n2"))
+    assert known.scores(_preferring(kind, gpus=1), "n1", "n2", "n3") == {"n2": 1, "n3": 1}
 
 
 @pytest.mark.parametrize(
