@@ -14,6 +14,7 @@ from coda.model.resources import GPUS, Resources, amount_of
 from coda.nodes.free_capacity import FreeCapacity
 from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import EligibleNodes, RankClass
+from coda.nodes.shortfall import Shortfall
 
 
 class Holding(NamedTuple):
@@ -162,6 +163,22 @@ class GpusOfOthers:
         self._are_any = True
         self._ranks: dict[tuple[NodeGroups, int], tuple[int, int]] = {}  # without jobs, and without any pods
 
+    def told(self, shortfall: Shortfall, rank_class: RankClass, replicas: int) -> Shortfall:
+        """Return the shortfall with what is to be said of pods of others that hold GPUs, or do not."""
+        if shortfall.short_of != GPUS:
+            return shortfall
+        if self.keep_out(rank_class, replicas):
+            return shortfall._replace(holders=(), others_alone=True)
+        if shortfall.holders or not self._in_flight or self.hold_any(rank_class):
+            return shortfall
+        return shortfall._replace(passes=True)
+
+    def hold_any(self, rank_class: RankClass) -> bool:
+        """True if others hold a GPU of a usable node. Cost: as of `keep_out`."""
+        without_jobs, sizes = self._find_once(), self._capacity.nodes
+        numbers = rank_class.groups.amount_by_node if self._are_any else ()
+        return any(without_jobs[number] < sizes[number].allocatable.gpus for number in numbers)
+
     def keep_out(self, rank_class: RankClass, replicas: int) -> bool:
         """True if too few GPUs for the gang would be free on its usable nodes even after every job has ended.
 
@@ -169,19 +186,23 @@ class GpusOfOthers:
         asked = rank_class.request.gpus
         if not asked:
             return False
-        if self._without_jobs is None:
-            self._without_jobs = self._find_without_jobs()
+        without = self._find_once()
         if not self._are_any:
             return False
         key = (rank_class.groups, asked)
         if key not in self._ranks:
             sizes, numbers = self._capacity.nodes, rank_class.groups.amount_by_node
             self._ranks[key] = (
-                sum(self._without_jobs[number] // asked for number in numbers),
+                sum(without[number] // asked for number in numbers),
                 sum(sizes[number].allocatable.gpus // asked for number in numbers),
             )
         without_jobs, empty = self._ranks[key]
         return without_jobs < replicas <= empty
+
+    def _find_once(self) -> list[int]:
+        if self._without_jobs is None:
+            self._without_jobs = self._find_without_jobs()
+        return self._without_jobs
 
     def _find_without_jobs(self) -> list[int]:
         """The GPUs of each node that would be free without any job."""

@@ -196,8 +196,7 @@ class _ReasonFinder:
         if (tenants := self._index.tenants) is not None and shortfall.short_of in (GPUS, CPU) and not over_quota:
             free = self._bottlenecks.free(anywhere, shortfall.short_of)
             shortfall = shortfall._replace(owner_text=tenants.owner_text(shortfall.short_of, job, free))
-        if shortfall.short_of == GPUS and self._others.keep_out(anywhere, job.replicas):
-            shortfall = shortfall._replace(holders=(), others_alone=True)
+        shortfall = self._others.told(shortfall, anywhere, job.replicas)
         if verdict.shortfall == shortfall and verdict.reason is not None:
             return _Lack(shortfall, verdict.reason)
         return _Lack(shortfall, reason_from_shortfall(job, shortfall))

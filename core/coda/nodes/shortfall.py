@@ -38,6 +38,7 @@ class Shortfall(NamedTuple):
     short_of: str = ""  # as `name`, or the first of several that are short
     enough_of_it: bool = False  # is free in all
     others_alone: bool = False  # pods of others hold so many GPUs that no job's end helps; then there are no holders
+    passes: bool = False  # nobody holds the rest: it is in flight, or held back while a device plugin starts again
     owner_text: str = ""  # why what its tenant owns is not there, if that is what is short
 
 
@@ -119,7 +120,8 @@ def _others_texts(shortfall: Shortfall, kind: str) -> list[str]:
     if shortfall.others_alone:
         return [f"no job's end helps: {who} hold too many GPUs"]
     are_all = not shortfall.holders and kind == "matching" and shortfall.name is not None
-    return [f"{who} hold the rest"] if are_all else []
+    text = "the rest is held back for a moment" if shortfall.passes else f"{who} hold the rest"
+    return [text] if are_all else []
 
 
 def _want_text(job: Job, nodes: int, matching: int, ranks: int) -> str:

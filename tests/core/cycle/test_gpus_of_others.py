@@ -6,6 +6,7 @@ import pytest
 
 from coda.cycle import decide
 from coda.model import Job, Resources, WaitCode, World
+from coda.model.constraints import NodeConstraints
 from coda.model.decision import WaitReason
 from coda.policy import PolicyConfig
 from tests.builders import job, node, resources, running, world
@@ -77,8 +78,23 @@ def test_jobs_are_named_while_gpus_are_only_held_back_for_a_moment(in_flight: Re
 
 
 @pytest.mark.parametrize("in_flight", [Resources(gpus=8), Resources(gpus=3)])
-def test_pods_are_not_blamed_for_gpus_that_nobody_has(in_flight: Resources) -> None:
-    seen = world(NODES, [job("mine", gpus=8)], in_flight={one.name: in_flight for one in NODES})
+@pytest.mark.parametrize("elsewhere", [0, 1])
+def test_no_pod_is_blamed_for_gpus_that_none_has(in_flight: Resources, elsewhere: int) -> None:
+    """While a device plugin started again, the reason said that pods outside Coda held the rest. There were none."""
+    others = node("other", labels={"pool": "b"})
+    foreign = {"other": resources(gpus=elsewhere, pods=1)}
+    asked = job("mine", gpus=8, constraints=NodeConstraints(selector={"pool": "a"}))
+    mine = tuple(node(f"n{number}", labels={"pool": "a"}) for number in range(4))
+    seen = world((*mine, others), [asked], foreign=foreign, in_flight={one.name: in_flight for one in mine})
     (refusal,) = decide(seen, PolicyConfig(policy="coda", levels=()), NOW_S).refusals
     assert refusal.reason.code is WaitCode.INSUFFICIENT_GPUS
-    assert not refusal.reason.message.endswith(CLAUSE)
+    assert refusal.reason.message.endswith("; the rest is held back for a moment")
+
+
+def test_pods_that_hold_gpus_are_named_beside_those_held_back() -> None:
+    foreign = {one.name: resources(gpus=1, pods=1) for one in NODES[:2]}
+    seen = world(
+        NODES, [job("mine", gpus=8)], foreign=foreign, in_flight={"n2": Resources(gpus=8), "n3": Resources(gpus=1)}
+    )
+    (refusal,) = decide(seen, PolicyConfig(policy="coda", levels=()), NOW_S).refusals
+    assert refusal.reason.message.endswith("; pods outside Coda, or that outlived their TrainingJob, hold the rest")
