@@ -34,6 +34,7 @@ from coda.errors import InvalidInput, Outage
 from coda.history import FinishedJob, FinishedRun
 from coda.history.cpu_jobs import CpuUse
 from coda.history.record import Ending, worked_s
+from coda.history.run_groups import PARTS
 from coda_operator.history.address import UrlFile, shown
 from coda_operator.history.cpu_job_table import CpuJobTable
 from coda_operator.history.engine import engine_of, lacks_space, writing
@@ -48,6 +49,12 @@ takes 999 values. Our choice."""
 MOST_OF_KIND: Final = 400
 """Runs of one owner, category and number of GPUs that are taught: as many as `RunTimes` counts before older ones count
 half. Our choice: without it a burst of one kind would be all that a planner learns when it begins."""
+TAUGHT_S: Final = 90 * 86400.0
+"""Runs that ended longer before the newest one are not taught: people's work changes. The span that start points of
+tuning have, too. Our choice."""
+OLD_OF_KIND: Final = PARTS
+"""The last runs of each kind that are taught however old they are. Without them the first run after a quiet summer, or
+one of a clock that was ahead, would be all that is known. Fewer say nothing of a kind's spread. Our choice."""
 MOST_READ: Final = 200_000
 """Runs that are looked through for those that are taught: half a second of a core, two busy weeks. Our choice."""
 MOST_DELETED: Final = 50_000
@@ -137,22 +144,26 @@ class Store:
     def runs(self, most: int) -> list[FinishedRun]:
         """Return the runs of the jobs that ended last, of `most` jobs at most, oldest first. Raises Outage.
 
-        `MOST_OF_KIND` of each owner, category and number of GPUs, among the last `MOST_READ`."""
+        Of each owner, category and number of GPUs the last `OLD_OF_KIND`, and up to `MOST_OF_KIND` of those that ended
+        at most `TAUGHT_S` before the newest run. All are among the last `MOST_READ`."""
         gpus = (_JOBS.c.replicas * _JOBS.c.gpus_per_replica).label("gpus")
         ran = (_JOBS.c.run_s > 0) & _JOBS.c.ending.in_((Ending.SUCCEEDED.value, Ending.FAILED.value))
-        latest = select(_OWNER, _JOBS.c.category, gpus, _JOBS.c.held_s, _JOBS.c.run_s, _JOBS.c.lost_s).where(ran)
+        times = (_JOBS.c.held_s, _JOBS.c.run_s, _JOBS.c.lost_s)
+        latest = select(_JOBS.c.ended_s, _OWNER, _JOBS.c.category, gpus, *times).where(ran)
         latest = latest.order_by(_JOBS.c.ended_s.desc(), _JOBS.c.uid, _JOBS.c.attempt).limit(MOST_READ)
         runs: list[FinishedRun] = []
         found: Counter[tuple[str, str, int]] = Counter()
+        newest_s: float | None = None
         with (
             self._errors(),
             self._engine.connect() as connection,
             connection.execute(latest, execution_options={"yield_per": BATCH}) as rows,
         ):
-            for owner, category, asked, *times_s in rows:
+            for ended_s, owner, category, asked, *times_s in rows:
+                newest_s = ended_s if newest_s is None else newest_s
                 kind = (owner, category, asked)
                 found[kind] += 1
-                if found[kind] <= MOST_OF_KIND:
+                if found[kind] <= (MOST_OF_KIND if newest_s - ended_s <= TAUGHT_S else OLD_OF_KIND):
                     runs.append(FinishedRun(intern(owner), intern(category), asked, worked_s(*times_s)))
                 if len(runs) >= most:
                     break

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.engine import URL
 
 from coda.history import FinishedRun, run_of
-from coda_operator.history.store import MOST_OF_KIND, Store
+from coda_operator.history.store import MOST_OF_KIND, OLD_OF_KIND, TAUGHT_S, Store
 from tests.operator_tests.history.records import record
 from tests.operator_tests.history.test_store import ALWAYS
 
@@ -56,6 +56,29 @@ def test_they_are_looked_for_among_so_many(store: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr("coda_operator.history.store.MOST_READ", 4)
     store.write([record(number, owner="ann" if number < 3 else "cron") for number in range(6)])
     assert [run.owner for run in store.runs(9)] == ["ann", "cron", "cron"]
+
+
+def test_what_ran_long_ago_is_not_taught_beside_what_runs_now(store: Store) -> None:
+    """A user whose runs take ten times as long as a year ago would be told the old times, which are many more."""
+    now_s = record(0).ended_s
+    store.write([record(n, owner="ann", run_s=360.0, ended_s=now_s - TAUGHT_S - 1.0 - n) for n in range(30)])
+    store.write([record(40 + n, owner="ann", run_s=3500.0, ended_s=now_s - TAUGHT_S * n / 11) for n in range(12)])
+    assert [run.run_s for run in store.runs(MOST_OF_KIND)] == [3500.0] * 12
+
+
+def test_a_quiet_cluster_keeps_the_last_runs_of_every_kind(store: Store) -> None:
+    """The first job after months must not be all that is known."""
+    now_s = record(0).ended_s
+    for number, owner in enumerate(("ann", "bob")):
+        ends_s = [now_s - 2 * TAUGHT_S - n for n in range(20)]
+        store.write(
+            [record(50 * number + n, owner=owner, run_s=n + 1.0, ended_s=end_s) for n, end_s in enumerate(ends_s)]
+        )
+    assert Counter(run.owner for run in store.runs(60)) == {"ann": 20, "bob": 20}  # until somebody runs again
+    store.write([record(200, owner="ann", ended_s=now_s)])
+    taught = store.runs(60)
+    assert Counter(run.owner for run in taught) == {"ann": OLD_OF_KIND, "bob": OLD_OF_KIND}
+    assert sorted(run.run_s for run in taught if run.owner == "bob") == [n + 1.0 for n in range(OLD_OF_KIND)]
 
 
 def test_as_many_are_taught_as_are_asked_for(store: Store) -> None:
