@@ -95,9 +95,11 @@ RECORDED_REASON_CHARACTERS: Final = 128
 
 
 def worked_s(held_s: float, run_s: float, lost_s: float) -> float:
-    """Return how long a job ran without the work that stops for other jobs threw away, as planner and simulator count.
+    """Return how long a job ran in all its attempts, without the work that stops for other jobs threw away.
 
-    Work is lost since the launch of an attempt, before all its ranks had started: it is a part of `held_s`."""
+    Work is lost since the launch of an attempt, before all its ranks had started: it is a part of `held_s`. Attempts
+    that failed count in full. Planner and simulator leave them out where the job does not resume, which no record
+    says (docs/decisions/0046)."""
     return max(1.0, min(run_s, held_s - lost_s))
 
 
