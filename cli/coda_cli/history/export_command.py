@@ -110,7 +110,7 @@ def _csv(fields: Iterable[str]) -> str:
 
 def _fields_before(job: FinishedJob) -> tuple[str, ...]:
     return (
-        job.uid if job.attempt == 1 else f"{job.uid}-{job.attempt}",  # names come again
+        printable(job.uid if job.attempt == 1 else f"{job.uid}-{job.attempt}"),  # names come again
         printable(job.owner),
         printable(job.namespace),
     )

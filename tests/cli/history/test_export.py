@@ -67,6 +67,14 @@ def test_an_exported_history_comes_back_as_it_was(tmp_path: Path) -> None:
     }
 
 
+def test_a_job_is_one_line_whatever_its_uid_says(tmp_path: Path) -> None:
+    """Neither Kubernetes nor `coda history import` writes such a uid; Python 3.11 leaves its line break unquoted."""
+    store = store_of(tmp_path, record(1, uid="a\nb\rc"), record(2, uid='d,"e'))
+    trace = tmp_path / "trace.csv"
+    assert run("history", "export", "--since", "all", "--history", store, "--out", trace)[0] == 0
+    assert [row.job_id for row in read_trace(trace, on_error=OnError.REFUSE).rows] == ["a b c", 'd,"e']
+
+
 def test_jobs_that_were_submitted_before_the_span_are_left_out(tmp_path: Path) -> None:
     """The store has them by their end: the trace would begin with weeks in which nothing else was submitted."""
     now_s, day_s = time.time(), 86_400.0
