@@ -5,7 +5,8 @@ Source: DMTF DSP0134."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from coda_agent.host import Files
@@ -16,8 +17,12 @@ MEMORY_DEVICE = 17
 END = 127
 UNKNOWN_SPEED = frozenset((0, 0xFFFF))
 DEFAULT_WIDTH_BITS = 64
-MOST_ON_CHANNEL = 3  # modules; no more slots are wired to one
-SLOT = re.compile(r"^(?P<channel>.*(?<!DIM)[A-P])[0-9]$")  # DIMM_A2, CPU0_DIMMB1; the M of DIMM1 is no channel
+MOST_ON_CHANNEL = 3  # slots; no more are wired to one
+SLOT = re.compile(r"^(?P<group>.*(?<!DIM)[A-P])[0-9]{1,2}$")  # DIMM_A2, CPU0_DIMMB1, A16; DIMM1 has no letter
+DDR4, DDR5 = 0x1A, 0x22
+FEWEST_CHANNELS = 4  # of a processor of servers whose memory is older, or not told; from memory, as the next two
+CHANNELS_BY_KIND = {DDR4: 8, DDR5: 12}  # the most that a processor has
+NEWER_DDR4 = 2666  # MT/s that a module may have; processors with slower ones have four channels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +33,12 @@ class MemoryModule:
     locator: str
     transfers_per_s: float
     width_bytes: float
+    most_channels: int  # that a processor with such modules has
 
     @property
-    def channel(self) -> tuple[str, str]:
-        """Equal for modules that share a channel; only names with a channel's letter tell."""
-        slot = SLOT.match(self.locator)
-        return self.bank, slot["channel"] if slot else self.locator
+    def group(self) -> tuple[str, str]:
+        """Equal for modules of one letter, which is their channel's or their processor's; else its own."""
+        return _group(self.bank, self.locator)
 
 
 def read_memory_bytes_per_s(files: Files) -> float | None:
@@ -48,31 +53,50 @@ def read_memory_bytes_per_s(files: Files) -> float | None:
 def bytes_per_s_from(table: bytes) -> float | None:
     """Return the sum over channels of transfers/s x width, from a raw table; None for garbage, and for no module.
 
-    Modules on one channel count once if their names show it. If not, each counts; a measurement corrects it. Names show
-    nothing where one channel would have more than three modules: on Dell's servers the letter is the processor, and A1
-    to A8 are eight channels."""
-    rates_by_channel: dict[tuple[str, str], list[float]] = {}
+    Modules on one channel count once if their names show it: if a letter has at most three slots, empty ones too. With
+    more the letter is the processor (Dell: A1 to A16), and of each as many modules count as it has channels. In doubt
+    these are few: traffic corrects a peak that is too low. Other names show nothing, and each module counts."""
+    slots = Counter(_group(*_names(body, strings)) for body, strings in _memory_devices(table))
+    modules_by_group: dict[tuple[str, str], list[MemoryModule]] = {}
     for module in modules_in(table):
-        rates_by_channel.setdefault(module.channel, []).append(module.transfers_per_s * module.width_bytes)
-    are_channels = max(map(len, rates_by_channel.values()), default=0) <= MOST_ON_CHANNEL
-    return sum(max(rates) if are_channels else sum(rates) for rates in rates_by_channel.values()) or None
+        modules_by_group.setdefault(module.group, []).append(module)
+    are_channels = max(map(slots.__getitem__, modules_by_group), default=0) <= MOST_ON_CHANNEL
+    total = 0.0
+    for group, modules in modules_by_group.items():
+        rates = sorted((module.transfers_per_s * module.width_bytes for module in modules), reverse=True)
+        total += sum(rates[: 1 if are_channels else _channels_of(slots[group], modules)])
+    return total or None
+
+
+def _channels_of(slots: int, modules: Sequence[MemoryModule]) -> int:
+    """How many channels a processor with so many slots has: as many as its memory allows and share them evenly."""
+    most = min(module.most_channels for module in modules)
+    even = (n for n in range(most, 0, -1) if slots % n == 0 and slots <= n * MOST_ON_CHANNEL)
+    return next(even, min(most, -(-slots // MOST_ON_CHANNEL)))
 
 
 def modules_in(table: bytes) -> Iterator[MemoryModule]:
     """Return the modules that are present and have a speed."""
-    for body, strings in _structures(table):
-        if body[0] != MEMORY_DEVICE or len(body) < 0x17 or _word(body, 0x0C) == 0:
+    for body, strings in _memory_devices(table):
+        if _word(body, 0x0C) == 0:
             continue
         speed = _speed(body)
         if speed is None:
             continue
         width_bits = _word(body, 0x0A)
+        bank, locator = _names(body, strings)
         yield MemoryModule(
-            bank=_string(strings, body[0x11]),
-            locator=_string(strings, body[0x10]),
+            bank=bank,
+            locator=locator,
             transfers_per_s=speed * 1e6,
             width_bytes=(DEFAULT_WIDTH_BITS if width_bits in UNKNOWN_SPEED else width_bits) / 8,
+            most_channels=_most_channels(body),
         )
+
+
+def _memory_devices(table: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The slots, also empty ones."""
+    return (one for one in _structures(table) if one[0][0] == MEMORY_DEVICE and len(one[0]) >= 0x17)
 
 
 def _structures(table: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -85,6 +109,22 @@ def _structures(table: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
             return
         yield table[at : at + length], table[at + length : end].split(b"\0")
         at = end + 2
+
+
+def _names(body: bytes, strings: list[bytes]) -> tuple[str, str]:
+    """The slot's bank and locator."""
+    return _string(strings, body[0x11]), _string(strings, body[0x10])
+
+
+def _group(bank: str, locator: str) -> tuple[str, str]:
+    slot = SLOT.match(locator)
+    return bank, slot["group"] if slot else locator
+
+
+def _most_channels(body: bytes) -> int:
+    kind, fastest = body[0x12], _word(body, 0x15)
+    is_older = kind == DDR4 and fastest < NEWER_DDR4
+    return FEWEST_CHANNELS if is_older else CHANNELS_BY_KIND.get(kind, FEWEST_CHANNELS)
 
 
 def _speed(body: bytes) -> float | None:

@@ -27,14 +27,25 @@ GB = 1e9
 MEASURED = Peak(bytes_per_s={0: 150 * GB, 1: 140 * GB}, source=PeakSource.MEASURED)
 
 
-def module(locator: str, *, bank: str = "BANK 0", mt_per_s: int = 3200, size: int = 16, width: int = 64) -> bytes:
+DDR4, DDR5 = 0x1A, 0x22
+
+
+def module(
+    locator: str, *, bank: str = "BANK 0", mt_per_s: int = 3200, size: int = 16, width: int = 64, kind: int = DDR4
+) -> bytes:
     """One structure of type 17 as SMBIOS 3 has it."""
     body = bytearray(0x28)
     body[0], body[1] = 17, len(body)
     for at, word in ((0x0A, width), (0x0C, size), (0x15, mt_per_s), (0x20, mt_per_s)):
         body[at : at + 2] = word.to_bytes(2, "little")
-    body[0x10], body[0x11] = 1, 2
+    body[0x10], body[0x11], body[0x12] = 1, 2, kind
     return bytes(body) + locator.encode() + b"\0" + bank.encode() + b"\0\0"
+
+
+def dell(modules: int, slots: int, *, mt_per_s: int = 3200, kind: int = DDR4) -> bytes:
+    """Two processors, A and B, with so many of their slots filled."""
+    names = [(f"{cpu}{n}", 16 if n <= modules else 0) for cpu in "AB" for n in range(1, slots + 1)]
+    return b"".join(module(name, bank="Not Specified", size=size, mt_per_s=mt_per_s, kind=kind) for name, size in names)
 
 
 OTHER = b"\x01\x08\x00\x00\x01\x02\x03\x04Maker\0Product\0\0"
@@ -177,8 +188,20 @@ def test_a_machine_is_named_by_its_processors(tmp_path: Path) -> None:
     [
         pytest.param(b"".join(module(f"CPU0_DIMM_{letter}1") for letter in "ABCDEFGH"), 204.8, id="8 x DDR4-3200"),
         pytest.param(module("DIMM_A1") + module("DIMM_A2") + module("DIMM_B1"), 51.2, id="two on one channel"),
-        pytest.param(b"".join(module(f"{cpu}{n}") for cpu in "AB" for n in range(1, 9)), 409.6, id="Dell: 2 x 8"),
-        pytest.param(b"".join(module(f"{cpu}{n}") for cpu in "AB" for n in range(1, 13)), 614.4, id="Dell: 2 x 12"),
+        pytest.param(dell(8, 8), 409.6, id="Dell: 2 x 8"),
+        pytest.param(dell(8, 16), 409.6, id="Dell: 2 x 8 of 16"),
+        pytest.param(dell(12, 12, kind=DDR5), 614.4, id="Dell: 2 x 12 of DDR5"),
+        pytest.param(dell(12, 12), 307.2, id="Dell: 2 x 12 of DDR4 on six channels"),
+        pytest.param(dell(12, 16), 409.6, id="Dell: 2 x 12 of 16 on eight channels"),
+        pytest.param(dell(16, 16), 409.6, id="Dell: 2 x 16 on eight channels"),
+        pytest.param(dell(16, 16, kind=DDR5), 409.6, id="Dell: 2 x 16 of DDR5, which twelve channels do not share"),
+        pytest.param(dell(24, 24, kind=DDR5), 614.4, id="Dell: 2 x 24 on twelve channels"),
+        pytest.param(dell(12, 12, mt_per_s=2400), 153.6, id="Dell: 2 x 12 of older DDR4 on four channels"),
+        pytest.param(dell(2, 16), 102.4, id="Dell: 2 x 2 of 16"),
+        pytest.param(dell(3, 16), 153.6, id="Dell: 2 x 3 of 16"),
+        pytest.param(dell(1, 16), 51.2, id="Dell: 2 x 1 of 16"),
+        pytest.param(dell(11, 11), 204.8, id="an odd number that is told: few"),
+        pytest.param(dell(16, 16, kind=2), 204.8, id="a type that is not told: few"),
         pytest.param(b"".join(module(f"DIMM_{c}{n}") for c in "AB" for n in (1, 2, 3)), 51.2, id="three on each"),
         pytest.param(module("DIMM1") + module("DIMM2"), 51.2, id="names without a channel count each"),
         pytest.param(module("DIMM_A1", bank="P0") + module("DIMM_A1", bank="P1"), 51.2, id="two sockets"),
