@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coda_agent.host import Files
 
+COUNTING = 2  # the way modules count here, stored with what they count; another way has another number
 TABLE = "firmware/dmi/tables/DMI"
 MOST_BYTES = 4 << 20
 MEMORY_DEVICE = 17

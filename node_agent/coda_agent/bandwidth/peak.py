@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from coda.errors import InvalidInput
+from coda_agent.bandwidth.dimm_speed import COUNTING
 from coda_agent.host import Files, StateDir
 
 NAME = "peak.json"
@@ -123,25 +124,20 @@ def load_peak(state_dir: StateDir, machine: str, memory: float | None) -> Peak |
     """Return the stored peak of this `machine`; None if there is none, it is garbage, or of another machine or memory.
 
     `memory`: what all modules move now, bytes/s; None if it is not known. Where nobody stored what they moved at the
-    measurement, a peak that exceeds what they move now is of others."""
+    measurement, or an older agent counted them in another way, a peak that exceeds what they move now is of others."""
     try:
         kept: Any = json.loads(state_dir.read(NAME, most_bytes=MOST_BYTES))
         if kept["machine"] != machine:
             return None
         rates = {int(domain): float(rate) for domain, rate in kept["bytes_per_s"].items()}
-        told = kept.get("memory_bytes_per_s")
+        told, is_counted_alike = kept.get("memory_bytes_per_s"), kept.get("counting") == COUNTING
         before = None if told is None else float(told)
-        if memory is not None and not _is_same_memory(rates, before, memory):
-            return None
-        return Peak(bytes_per_s=rates, source=PeakSource(kept["source"])) if rates else None
+        is_same = memory is None or (before is not None and abs(memory - before) <= OTHER_MEMORY * before)
+        if memory is not None and not is_same and (before is None or not is_counted_alike):
+            is_same = sum(rates.values()) <= (1 + OTHER_MEMORY) * memory
+        return Peak(bytes_per_s=rates, source=PeakSource(kept["source"])) if rates and is_same else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InvalidInput):
         return None
-
-
-def _is_same_memory(rates: Mapping[int, float], before: float | None, memory: float) -> bool:
-    if before is None:
-        return sum(rates.values()) <= (1 + OTHER_MEMORY) * memory
-    return abs(memory - before) <= OTHER_MEMORY * before
 
 
 def save_peak(state_dir: StateDir, machine: str, memory: float | None, peak: Peak) -> None:
@@ -150,6 +146,7 @@ def save_peak(state_dir: StateDir, machine: str, memory: float | None, peak: Pea
     kept = {
         "machine": machine,
         "memory_bytes_per_s": memory,
+        "counting": COUNTING,
         "bytes_per_s": rates,
         "source": peak.source.value,
     }

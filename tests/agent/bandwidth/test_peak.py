@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -153,6 +154,26 @@ def test_a_kept_peak_is_there_for_the_same_memory_only(
 def test_a_peak_that_an_older_agent_kept_is_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b'{"machine":"a","bytes_per_s":{"0":150e9,"1":140e9},"source":"Measured"}')
     assert load_peak(StateDir(tmp_path), "a", 400 * GB) == MEASURED
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_kept"),
+    [
+        pytest.param(50 * GB, 400 * GB, True, id="it counted fewer modules"),
+        pytest.param(800 * GB, 400 * GB, True, id="it counted more"),
+        pytest.param(50 * GB, 200 * GB, False, id="more than the modules move now"),
+        pytest.param(200 * GB, 200 * GB, True, id="more than the table says: it was measured with the same table"),
+    ],
+)
+def test_an_agent_that_counts_modules_in_another_way_keeps_a_measured_peak(
+    tmp_path: Path, before: float, now: float, is_kept: bool
+) -> None:
+    disk = StateDir(tmp_path)
+    save_peak(disk, "a", before, MEASURED)
+    older = json.loads((tmp_path / NAME).read_text())
+    older.pop("counting", None)
+    (tmp_path / NAME).write_text(json.dumps(older))
+    assert load_peak(disk, "a", now) == (MEASURED if is_kept else None)
 
 
 @pytest.mark.parametrize(
