@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -37,10 +37,14 @@ class PeakSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Peak bandwidth by domain, bytes/s. Raises InvalidInput for a value that cannot be one."""
+    """Peak bandwidth by domain, bytes/s. Raises InvalidInput for a value that cannot be one.
+
+    `allowed_bytes_per_s`: what the memory clock allows by the firmware's table, once traffic showed that it is wrong;
+    until then it follows from a theoretical peak."""
 
     bytes_per_s: Mapping[int, float]
     source: PeakSource
+    allowed_bytes_per_s: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for domain, rate in self.bytes_per_s.items():
@@ -81,13 +85,18 @@ def raise_peak(peak: Peak, rates: Mapping[int, float | None]) -> Peak:
 def first_peak_after(first: Peak, rates: Mapping[int, float | None]) -> Peak:
     """Return what a theoretical peak falls back to, `first` until now, after traffic that stayed at `rates`, bytes/s.
 
-    Traffic above what the memory clock allows is the least that this memory moves. The same object if none is."""
+    Traffic above what the memory clock allows by the table is the least that this memory moves, in whatever order it
+    comes. The same object if none is higher than before."""
     if first.source is not PeakSource.THEORETICAL:
         return first
-    allowed = {domain: base / SUSTAINED_SHARE for domain, base in first.bytes_per_s.items()}
-    above = raise_peak(replace(first, bytes_per_s=allowed), rates).bytes_per_s
-    higher = {domain: above[domain] for domain in allowed if above[domain] > allowed[domain]}
-    return replace(first, bytes_per_s={**first.bytes_per_s, **higher}) if higher else first
+    allowed = first.allowed_bytes_per_s or {
+        domain: base / SUSTAINED_SHARE for domain, base in first.bytes_per_s.items()
+    }
+    above = {
+        domain: rate for domain, rate in rates.items() if rate is not None and rate > allowed.get(domain, math.inf)
+    }
+    higher = raise_peak(first, above)
+    return first if higher is first else replace(higher, allowed_bytes_per_s=allowed)
 
 
 def settled_peak(peak: Peak, first: Peak, raised_s: float) -> Peak:

@@ -164,6 +164,18 @@ def test_a_theoretical_peak_does_not_fall_below_traffic_that_its_memory_could_no
     assert first_peak_after(measured, rates) is measured
 
 
+@pytest.mark.parametrize("seen", [(124.0,), (101.0, 124.0), (101.0, 112.0, 124.0, 118.0), (124.0, 101.0)])
+def test_a_misread_peak_stays_at_the_most_traffic_in_whatever_order_it_came(seen: tuple[float, ...]) -> None:
+    """The clock allows 100 by the table, also after 101 showed that this is wrong."""
+    first = Peak(bytes_per_s={0: 80.0, 12: 80.0}, source=PeakSource.THEORETICAL)
+    for rate in seen:
+        first = first_peak_after(first, {0: rate, 12: 99.0})
+    assert first.bytes_per_s == {0: 124.0, 12: 80.0}
+    assert first_peak_after(first, {0: 124.0, 12: 100.0}) is first
+    raised = settled_peak(raise_peak(first, {12: 500.0}), first, 0.0)
+    assert raised.bytes_per_s == {0: 124.0, 12: 100.0}
+
+
 @pytest.mark.parametrize("source", [PeakSource.CONFIGURED, PeakSource.MEASURED])
 def test_other_peaks_stay_as_they_were_raised(source: PeakSource) -> None:
     first = Peak(bytes_per_s={0: 80.0}, source=source)
