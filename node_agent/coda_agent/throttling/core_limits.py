@@ -6,6 +6,7 @@ program sets is left alone until a new decision lowers it again."""
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from coda.errors import Outage
@@ -49,7 +50,8 @@ class CoreLimits:
         return frozenset(entry.pod_uid for entry in self._journal.entries if entry.kind is ChangeKind.CPU_LIMIT)
 
     def lower(self, uid: str, cores: float) -> tuple[str, ...]:
-        """Limit a pod to `cores` by a new decision. At or above its own limits, these are put back."""
+        """Limit a pod to `cores` by a new decision. At or above its own limits, these are put back; where there is
+        nothing to put back, either, the decision failed."""
         return self._try_to_lower(uid, cores, is_new=True)
 
     def lower_again(self, uid: str, cores: float) -> tuple[str, ...]:
@@ -96,9 +98,16 @@ class CoreLimits:
         inside = {path: before[path] for path in containers if path in before}
         wanted = limits_within(cores, self._layout.version, (at.path, before[at.path]), inside)
         changes = [LimitChange(path=path, now=now[path], wanted=limit) for path, limit in wanted.items()]
+        if is_new and self._takes_nothing(uid, changes, before):
+            problems.append(f"pod {uid} cannot be held to {cores:g} cores: they are no less than it may use")
         for change in in_kernel_order([one for one in changes if one.path not in self._left_alone]):
             problems += self._change(uid, change, before[change.path], containers.get(change.path))
         return tuple(problems)
+
+    def _takes_nothing(self, uid: str, changes: Sequence[LimitChange], before: Mapping[str, CpuLimit]) -> bool:
+        """A reading that came late counted more cores than the limit lets the pod use."""
+        is_lower = any(change.wanted.cores < before[change.path].cores for change in changes)
+        return bool(changes) and not is_lower and uid not in self.lowered_pods()
 
     def _read(self, path: str) -> CpuLimit | None:
         try:

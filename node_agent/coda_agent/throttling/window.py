@@ -13,6 +13,8 @@ BUSY_CORES = 1.0
 """Cores that a pod uses, from which its memory traffic is worth knowing. Our choice: one core moves some 5 % of a
 socket's peak."""
 
+SURELY_OVER = 1.25  # of its limit; a pod that uses more is not held to it. Our choice
+
 
 def window_from(senses: Senses, local: Sequence[LocalPod], hardware: Hardware, pods_age_s: float) -> Window:
     """Return one window. `pods_age_s`: seconds since `local` was surely right."""
@@ -36,9 +38,12 @@ def _sure_totals(senses: Senses) -> Mapping[int, float | None]:
 
 
 def _pod(pod: LocalPod, senses: Senses) -> PodSample:
-    """Its cores: the limit, or what it uses if that is more: it has none, or its kubelet does not enforce it."""
-    used = senses.cpu_by_pod.get(pod.uid)
-    cores = max(pod.limit_cores or 0.0, 0.0 if used is None else used.cores)
+    """Its cores: the limit, or what it uses if that is surely more: it has none, or its kubelet does not enforce it.
+
+    A late reading counts too much, and nothing says so where the pod was not held up."""
+    used, limit = senses.cpu_by_pod.get(pod.uid), pod.limit_cores or 0.0
+    is_over = used is not None and used.cores > SURELY_OVER * limit and not (limit and used.throttled_share)
+    cores = used.cores if used is not None and is_over else limit
     exclusive = {Protection.EXCLUSIVE_CORES} if pod.id in senses.exclusive_pods else frozenset()
     return PodSample(
         uid=pod.uid,

@@ -81,6 +81,19 @@ def test_nothing_is_ever_raised_above_what_it_was(version: int, state: Path) -> 
     assert journal.entries == ()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_decision_that_takes_no_cores_is_said_to_fail(version: int, state: Path) -> None:
+    """A late reading of 16.5 cores of a pod with 8: the half of it is nothing. Else it would be told as done."""
+    n = node(version)
+    n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
+    core_limits, journal = limits_of(n, state)
+    (sentence,) = core_limits.lower(UID, 8.25)
+    assert "cannot be held to 8.25 cores: they are no less than it may use" in sentence
+    assert (core_limits.lower_again(UID, 8.25), journal.entries) == ((), ())
+    assert core_limits.lower(UID, 4.125) == ()
+    assert core_limits.lower(UID, 8.25) == ()  # a step up: this one gives cores back
+
+
 def test_the_journal_has_the_change_before_the_kernel_does(state: Path) -> None:
     n = node(2)
     pod = n.kubelet.start(UID, Quality.BURSTABLE, {"main": 8.0})
