@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 from coda.cache.array_capacity import ArrayCapacity
 from coda.cache.gang_class import CapacityView, GangClass, QueuedJob, StartOption
+from coda.cache.quotas import QuotaLedger
 from coda.cache.running_jobs import RunningJobs
 from coda.cache.world_index import WorldIndex
-from coda.cycle.victims import Delay, StopRules, preempted_for, returned_in_arrays, stopped_in_arrays
+from coda.cycle.victims import Delay, Reclaim, StopRules, preempted_for, returned_in_arrays, stopped_in_arrays
 from coda.model.decision import Grant, Stop
 from coda.model.job import Job
+from coda.model.resources import Resources
+from coda.nodes.node_groups import NodeGroups
 from coda.nodes.node_search import RankClass
 from coda.policy.arrays import GPU_ARRAYS, Array
 from coda.policy.order import SortKey, rank_by_slices
@@ -109,9 +112,12 @@ class PreemptingStart:
 class ArrayStart:
     """A gang starts in its array, then by borrowing, then by stopping jobs that borrowed, then those of lower rank."""
 
-    def __init__(self, index: WorldIndex, arrays: ArrayCapacity, now_s: float, next_reclaim_s: float) -> None:
+    def __init__(
+        self, index: WorldIndex, arrays: ArrayCapacity, quotas: QuotaLedger, now_s: float, next_reclaim_s: float
+    ) -> None:
         self._index = index
         self._arrays = arrays
+        self._quotas = quotas
         self._running = index.running
         self._now_s = now_s
         self._next_reclaim_s = next_reclaim_s
@@ -213,10 +219,7 @@ class ArrayStart:
         stays = partial(self._would_go_before, queued.job, is_overdue=is_overdue)
         rules = StopRules(moves, stays, self._now_s, self._next_reclaim_s)
         found = stopped_in_arrays(self._arrays, queued.job, rank_class, rules)
-        in_vain = (
-            moves and not is_overdue and bool(found.stops or found.delay) and self._small_job_goes_before(queued.job)
-        )
-        if in_vain:
+        if moves and not is_overdue and self._small_job_goes_before(queued.job, found):
             return NO_START if found.stops else Attempt()
         return Attempt(stops=found.stops, delay=None if found.stops else found.delay)
 
@@ -224,16 +227,18 @@ class ArrayStart:
         """True if a guest, once stopped, is tried before the job that it was stopped for."""
         return self._running is not None and not is_overdue and guest.priority > job.priority
 
-    def _small_job_goes_before(self, job: Job) -> bool:
-        """True if a small job waits that would take what guests leave for this one. O(classes)."""
-        if self._running is None:
+    def _small_job_goes_before(self, job: Job, found: Reclaim) -> bool:
+        """True if a small job waits that would take what others leave for this one. O(nodes that they leave) for each
+        distinct constraints, and O(classes x distinct amounts there)."""
+        if self._running is None or not (found.stops or found.delay):
             return False
+        left = _LeftByGuests(self._index, self._arrays, self._quotas, found)
         rank, started = self._rank(job), self._index.started()
         for gang_class in self._index.queue.class_by_key.values():
             if gang_class.array is Array.SMALL:
                 startable = gang_class.startable(self._now_s)
                 first = next((queued.job for queued in startable if queued.job.id not in started), None)
-                if first is not None and self._rank(first) < rank:
+                if first is not None and self._rank(first) < rank and left.may_go_to(gang_class, first):
                     return True
         return False
 
@@ -254,6 +259,51 @@ class ArrayStart:
         return self._running.wake_s(waiting, self._now_s)
 
 
+class _LeftByGuests:
+    """What those leave who stop for a large job: whether a small one could use it, instead of that one."""
+
+    def __init__(self, index: WorldIndex, arrays: ArrayCapacity, quotas: QuotaLedger, found: Reclaim) -> None:
+        self._index = index
+        self._arrays = arrays
+        self._quotas = quotas
+        capacity, delay = index.capacity, found.delay
+        stopped = [holding for stop in found.stops if (holding := index.holdings.of(stop.job)) is not None]
+        names = {name for holding in stopped for name in holding.nodes}
+        self._leavers = [holding.job for holding in stopped]
+        if not stopped and delay is not None:  # any of those there
+            names = {capacity.nodes[number].name for number, _ in delay.shares}
+            self._leavers = [held for name in sorted(names) for held, _ in index.holdings.at(name)]
+        self._numbers = [number for name in names if (number := capacity.number_by_name.get(name)) is not None]
+        self._amounts_by_groups: dict[NodeGroups, set[Resources]] = {}
+
+    def may_go_to(self, gang_class: GangClass, first: Job) -> bool:
+        """True if a gang of this class, with this job first, might get some of it. A class that was not tried might."""
+        level = first.within
+        if gang_class.fault is not None or (level is not None and self._index.config.level_index(level) is None):
+            return False
+        ways = next(iter(gang_class.ways.values()), None)
+        if ways is None:
+            return True
+        groups = ways[-1][1].groups  # on nodes of all arrays
+        amounts = self._amounts_by_groups.get(groups)
+        if amounts is None:
+            accepted = [number for number in self._numbers if number in groups.amount_by_node]
+            amounts = self._amounts_by_groups[groups] = {self._arrays.free_after_stops(number) for number in accepted}
+        return any(map(first.request.fits_in, amounts)) and not self._is_barred(first)
+
+    def _is_barred(self, job: Job) -> bool:
+        """True if it lacks a quota of which these leave too little, too: none of it, as far as is looked at."""
+        tenants = self._index.tenants
+        short = self._quotas.shortage(job)
+        if short is not None and (short.is_whole or all(one.namespace != job.namespace for one in self._leavers)):
+            return True
+        limit = None if tenants is None else tenants.shortage(job)
+        if tenants is None or limit is None:
+            return False
+        mine, tree = limit.virtual_cluster, tenants.tree
+        return limit.is_whole or all(mine not in tree.path(one.virtual_cluster) for one in self._leavers)
+
+
 StartWay = PlainStart | PreemptingStart | ArrayStart
 """How gangs start under one policy, during one cycle. Each way has the same five methods:
 
@@ -263,10 +313,10 @@ takes a class out until a node gains free capacity for it. `wake_s` is when time
 A union, no protocol: compiled calls of it are faster."""
 
 
-def start_way(index: WorldIndex, now_s: float, next_reclaim_s: float = -inf) -> StartWay:
+def start_way(index: WorldIndex, quotas: QuotaLedger, now_s: float, next_reclaim_s: float = -inf) -> StartWay:
     """Return the way of the policy. `next_reclaim_s`: in the arrays, no borrower is stopped before it."""
     if index.arrays is not None:
-        return ArrayStart(index, index.arrays, now_s, next_reclaim_s)
+        return ArrayStart(index, index.arrays, quotas, now_s, next_reclaim_s)
     return PlainStart(index) if index.running is None else PreemptingStart(index, index.running, now_s)
 
 

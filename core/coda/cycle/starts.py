@@ -65,7 +65,7 @@ class CycleStarts:
         self._judging = judging
         self._now_s = now_s
         self._patient = patient  # nobody stops for these
-        self._way = start_way(index, now_s, next_reclaim_s)
+        self._way = start_way(index, quotas, now_s, next_reclaim_s)
         self._lines: list[_Line] = []
         # Those that started before all others, since they are overdue or others stopped; or what they need is withheld.
         self._early: set[JobId] = set()
