@@ -19,7 +19,7 @@ from coda.model.decision import Stop, WaitCode, WaitReason
 from coda.model.job import Job, JobId, StopCause
 from coda.model.resources import Resources
 from coda.nodes.free_capacity import FreeCapacity
-from coda.nodes.node_groups import NodeGroups
+from coda.nodes.node_groups import UsableGpus
 from coda.nodes.node_search import RankClass
 from coda.promises.hold import PromiseHold
 from coda.tenants import FairShareMemory, TenantLedger
@@ -54,7 +54,7 @@ class LentGpus:
         self.reasons: dict[JobId, WaitReason] = {}
         self.wake_s: float | None = None
         self.notes: dict[GangClass, str] = {}
-        self._use: dict[tuple[int, int, bool], tuple[int, int]] = {}  # of a kind of rank: usable, and in use
+        self._use = UsableGpus(index.capacity)
         self._nowhere: set[tuple[str, RankClass, int, int]] = set()  # kinds of jobs that nobody's stop helps
 
     def is_due(self, queued: QueuedJob) -> bool:
@@ -62,14 +62,14 @@ class LentGpus:
         first job of each kind.
 
         GPUs count as in use if no rank of the job can have them: they are the rest of a node, or kept for another job.
-        Nodes that it may not use, for one because it avoids them, do not count at all. If a limit of its tenant is
+        Nodes that it may not use, or that are too small for a rank, do not count at all. If a limit of its tenant is
         reached, no idle GPU is for the job. A note says why nobody stops, if gangs would give what it needs."""
         from_use, job, gang_class = self._config.from_use, queued.job, queued.gang_class
         if from_use is None:
             return False
         if self._ledger.shortage(job) is not None:
             return bool(self._ledger.lacking(job))  # else what stops already leaves enough
-        usable, used = self._use_for(job, self._index.rank_class(gang_class).groups)
+        usable, used = self._use.of(job.request, self._index.rank_class(gang_class).groups, self.hold.free_for(job.id))
         if usable > 0 and used >= from_use * usable:
             return True
         if usable > 0 and self._may_be_given(queued):
@@ -96,20 +96,6 @@ class LentGpus:
         if not stops:
             self._nowhere.add(kind)
         return stops
-
-    def _use_for(self, job: Job, groups: NodeGroups) -> tuple[int, int]:
-        """Return the GPUs of these nodes, and how many of them a rank of the job cannot have. O(nodes), once."""
-        own, rank_gpus, capacity = self.hold.free_for(job.id), job.request.gpus, self._index.capacity
-        key = (id(groups), rank_gpus, bool(own))
-        if key not in self._use:
-            usable = used = 0
-            for number in groups.amount_by_node:
-                gpus = capacity.nodes[number].allocatable.gpus
-                idle = max(0, (own[number] if number in own else capacity.free(number)).gpus)
-                usable += gpus
-                used += gpus - idle + idle % rank_gpus
-            self._use[key] = (usable, used)
-        return self._use[key]
 
     def owed(self, early: Set[JobId]) -> list[QueuedJob]:
         """Return the first job of each class that still waits for GPUs its tenant owns, in order; none of `early`.

@@ -6,11 +6,12 @@ constraints share the groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from coda.change_log import ChangeLog
+from coda.model.resources import Resources
 from coda.nodes.free_capacity import FreeCapacity
 
 Counts = dict[int, int]
@@ -120,3 +121,42 @@ def _add(counts: Counts, amount: int, nodes: int) -> None:
         counts[amount] = left
     else:
         del counts[amount]
+
+
+GpuCounts = tuple[int, int]
+"""GPUs of some nodes, and how many of them a rank cannot have."""
+
+
+class UsableGpus:
+    """How many GPUs ranks could use, and how many of these are in use. It holds while nothing changes."""
+
+    def __init__(self, capacity: FreeCapacity) -> None:
+        self._capacity = capacity
+        self._use_by_size: dict[tuple[NodeGroups, int, bool], dict[int, GpuCounts]] = {}
+
+    def of(self, request: Resources, groups: NodeGroups, own: Mapping[int, Resources]) -> GpuCounts:
+        """Return the GPUs of those of these nodes that are large enough for a rank with this request, and how many of
+        them none can have: they are in use, or the rest of a node. `own`: what is free for these ranks, by node.
+
+        O(nodes) for the first request of so many GPUs, and O(sizes of nodes) for each other one."""
+        key = (groups, request.gpus, bool(own))
+        if key not in self._use_by_size:
+            self._use_by_size[key] = self._count(groups, request.gpus, own)
+        usable = used = 0
+        for size, (gpus, taken) in self._use_by_size[key].items():
+            if request.fits_in(self._capacity.amounts[size]):
+                usable += gpus
+                used += taken
+        return usable, used
+
+    def _count(self, groups: NodeGroups, rank_gpus: int, own: Mapping[int, Resources]) -> dict[int, GpuCounts]:
+        """Count the same for each size of nodes, by the number of the amount."""
+        capacity = self._capacity
+        use_by_size: dict[int, GpuCounts] = {}
+        for number in groups.amount_by_node:
+            size = capacity.whole_amounts[number]
+            gpus = capacity.amounts[size].gpus
+            idle = max(0, (own[number] if number in own else capacity.free(number)).gpus)
+            usable, used = use_by_size.get(size, (0, 0))
+            use_by_size[size] = (usable + gpus, used + gpus - idle + idle % rank_gpus)
+        return use_by_size

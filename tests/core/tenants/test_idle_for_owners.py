@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coda.cycle import decide
-from coda.model import Job
+from coda.model import Job, Resources
 from coda.model.world import VirtualCluster
 from coda.promises import PromiseBook
 from tests.builders import node, rack, resources, world
@@ -31,6 +31,40 @@ def test_nodes_that_the_job_may_not_use_do_not_count(change: dict[str, object]) 
     picky = replace(of("org", "owner"), **change)  # type: ignore[arg-type]
     plan = decided(replace(now, jobs=(*held, picky)))
     assert (stopped(plan), plan.starts) == (["firm/f1"], ())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(resources(gpus=4, cores=8, memory_gib=200, pods=1), id="they have too little memory"),
+        pytest.param(resources(gpus=4, cores=24, pods=1), id="they have too few cores"),
+        pytest.param(replace(resources(gpus=4, cores=8, pods=1), other={"rdma/ib": 1}), id="they have no such card"),
+        pytest.param(resources(gpus=8, cores=8, pods=1), id="they have too few GPUs"),
+    ],
+)
+def test_nodes_that_are_too_small_for_a_rank_do_not_count(asked: Resources) -> None:
+    """Of 48 GPUs 32 are idle, all on nodes of another type. The owner's pods may run there."""
+    held = [runs(of("firm", f"f{number}"), f"h100-{number}", since_s=float(number)) for number in range(2)]
+    large = [node(f"h100-{number}", cores=64, memory_gib=1000, other={"rdma/ib": 8}) for number in range(2)]
+    small = [node(f"l4-{number}", gpus=4, cores=16, memory_gib=100) for number in range(8)]
+    tenants = (VirtualCluster(name="org", gpus=8), VirtualCluster(name="firm", gpus=8))
+    fits = replace(of("org", "owner"), request=resources(gpus=4, cores=8, pods=1))
+    now = world((*large, *small), [*held, fits], virtual_clusters=tenants)
+    assert [start.job for start in decided(now).starts] == ["org/owner"]
+    plan = decided(replace(now, jobs=(*held, replace(fits, request=asked))))
+    assert (stopped(plan), plan.starts) == (["firm/f1"], ())
+
+
+def test_each_owner_is_judged_by_the_nodes_that_hold_its_own_ranks() -> None:
+    """Two in one cycle, of 8 GPUs per rank. Enough is idle for the first one; the other one needs other nodes."""
+    held = [runs(of("firm", f"f{number}"), f"h100-{number}", since_s=float(number)) for number in range(2)]
+    large = [node(f"h100-{number}", cores=64) for number in range(2)]
+    small = [node(f"l4-{number}", cores=16) for number in range(8)]
+    gang, picky = of("all", "gang", replicas=9), of("org", "picky", cores=24, queued_s=2.0)
+    tenants = tuple(VirtualCluster(name=name, gpus=gpus) for name, gpus in (("all", 72), ("org", 8), ("firm", 8)))
+    plan = decided(world((*large, *small), [*held, gang, picky], virtual_clusters=tenants))
+    assert ([(stop.job, stop.by) for stop in plan.stops], plan.starts) == ([("firm/f1", "org/picky")], ())
+    assert "lent: gangs give it back once" in {one.job: one.message for one in plan.refusals}[gang.id]
 
 
 def test_idle_gpus_that_are_kept_for_a_promise_are_for_no_owner_but_the_promised_one() -> None:
