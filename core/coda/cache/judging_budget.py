@@ -48,8 +48,8 @@ class JudgingBudget:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.reserved_for: GangClass | None = None  # nodes are reserved for it in this cycle
-        self._was_reserved_for: GangClass | None = None  # in the last one: it is always judged, or loses its nodes
+        self.reserved_for: set[GangClass] = set()  # nodes are reserved for these in this cycle
+        self._was_reserved_for: set[GangClass] = set()  # in the last one: they are always judged, or lose their nodes
         self._costly_s = COSTLY_S
         self._now_s = 0.0
         self._purse_s = PURSE_S  # below 0: a debt
@@ -80,7 +80,7 @@ class JudgingBudget:
         self._spent_s.clear()
         self._cpu_starts = 0
         self._waiting, self._is_alone = waiting, None
-        self._was_reserved_for, self.reserved_for = self.reserved_for, None
+        self._was_reserved_for, self.reserved_for = self.reserved_for, set()
         self._pick()
 
     def admits(self, gang_class: GangClass) -> bool:
@@ -142,7 +142,7 @@ class JudgingBudget:
 
         O(1); O(jobs of the class) if the first job's namespace has used its slice up."""
         namespace, spent_s = gang_class.job.namespace, self._spent_s
-        if gang_class is self._was_reserved_for:
+        if gang_class in self._was_reserved_for:
             return namespace
         if gang_class in self._picked and self._purse_s > 0:
             return _PURSE

@@ -72,26 +72,27 @@ def decide(
     this.stops = answers.stops
 
     # 3. Start the jobs that gangs were stopped for, then the overdue ones, and keep nodes for the first of them that
-    # does not fit and can pay.
+    # does not fit and can pay, of all that share nodes.
     this.start_claimed(book)
-    kept = None if this.stops else this.start_overdue(book)
-
-    # 4. Start the others in order, beside the kept nodes; then, on these, those that are expected to end in time.
-    hold = PromiseHold(index, kept)
+    hold = PromiseHold(index)
     with hold:
+        if not this.stops:
+            this.start_overdue(book, hold)
+
+        # 4. Start the others in order, beside the kept nodes; then, on these, those that are expected to end in time.
         this.start_in_order()
         this.return_lent_gpus(book, hold)
-    if kept is not None:
-        this.start_in_between(kept, hold, book)
+    if hold.kept:
+        this.start_in_between(hold, book)
         hold.count_idle()
     this.withheld.release()
     _note_claim(index, this.stops, book, now_s)
 
     # 5. Explain why the rest waits.
-    refusals = refusals_of(index, quotas, now_s, explain, judging, kept=kept, own=this.reasons, notes=this.notes)
-    book.settle(kept.promise if kept is not None else None, index.queue.job_ids())
-    used_up_s = None if kept is None else kept.promise.used_up_s(now_s)
-    moments_s = (this.wake_s(), judging.end(), used_up_s, index.queue.next_level_s(now_s))
+    refusals = refusals_of(index, quotas, now_s, explain, judging, hold=hold, own=this.reasons, notes=this.notes)
+    book.settle([kept.promise for kept in hold.kept], index.queue.job_ids())
+    used_up_s = [kept.promise.used_up_s(now_s) for kept in hold.kept]
+    moments_s = (this.wake_s(), judging.end(), *used_up_s, index.queue.next_level_s(now_s))
     wake_s = min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
     cache.store(index)
     return Decision(

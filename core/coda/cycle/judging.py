@@ -70,7 +70,7 @@ class Judging:
         """The last question led to nodes being kept: that is no cost, and the class is judged in the next cycle too."""
         self._last = None
         if self._budget is not None:
-            self._budget.reserved_for = gang_class
+            self._budget.reserved_for.add(gang_class)
 
     def left_out_s(self, gang_class: GangClass) -> float | None:
         """How long the class has not been judged, for want of time; None if it is judged in this cycle."""

@@ -45,7 +45,7 @@ class LentGpus:
     somebody stop."""
 
     def __init__(self, index: WorldIndex, ledger: TenantLedger, now_s: float) -> None:
-        self.hold = PromiseHold(index, None)
+        self.hold = PromiseHold(index)
         self._index = index
         self._ledger = ledger
         self._config = index.config.fair_share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final
@@ -21,7 +21,6 @@ from coda.model.resources import key_of_amount
 from coda.policy.order import SortKey
 from coda.promises import (
     Kept,
-    Promise,
     PromiseBook,
     PromiseHold,
     Withheld,
@@ -136,29 +135,41 @@ class CycleStarts:
             if self.stops:
                 return
 
-    def start_overdue(self, book: PromiseBook) -> Kept | None:
-        """Start the jobs that waited too long; return what is kept for the first that does not fit and can pay.
+    def start_overdue(self, book: PromiseBook, hold: PromiseHold) -> None:
+        """Start the jobs that waited too long; keep nodes for the first that does not fit and can pay, of all that
+        share nodes with it.
 
         For one that cannot pay with idle nodes, small jobs stop that resume."""
         line, hopeless, promised = overdue(self._index, self._now_s), set[GangClass](), 0
-        for queued in line:
+        for queued in self._beside(line, hopeless, hold):
             if self._is_passed_over(queued, hopeless):
                 continue
-            kept = self._start_or_keep(queued, book)
-            if kept is not None or self.is_over:
-                return kept
-            if queued.job.id in self._early:
-                continue
-            hopeless.add(queued.gang_class)
-            promised += queued.job.id in book.promise_by_job
+            self._start_or_keep(queued, book, hold)
+            if queued.job.id not in self._early:
+                hopeless.add(queued.gang_class)
+                promised += queued.job.id in book.promise_by_job
             if promised >= _PROMISED:
                 break
-        for queued in in_turn(line, book, hopeless, self._now_s):
-            book.looked_s_by_job[queued.job.id] = self._now_s
-            kept = None if self._is_passed_over(queued, hopeless) else self._start_or_keep(queued, book)
-            if kept is not None or self.is_over:
-                return kept
-        return None
+        while behind := in_turn(self._beside(line, hopeless, hold), book, hopeless, self._now_s):
+            for queued in self._beside(behind, hopeless, hold):
+                book.looked_s_by_job[queued.job.id] = self._now_s
+                if not self._is_passed_over(queued, hopeless):
+                    self._start_or_keep(queued, book, hold)
+            if not hold.kept:
+                return
+
+    def _beside(self, line: Iterable[QueuedJob], hopeless: set[GangClass], hold: PromiseHold) -> Iterator[QueuedJob]:
+        """Those that share no nodes with a job that nodes are kept for. All others are hopeless. O(overdue jobs)."""
+        for queued in line:
+            if self.is_over or hold.is_full:
+                return
+            gang_class = queued.gang_class
+            if hold.kept and (
+                gang_class in hopeless or not self._judging.ask(gang_class, hold.is_beside, gang_class, False)
+            ):
+                hopeless.add(gang_class)
+            else:
+                yield queued
 
     def _is_passed_over(self, queued: QueuedJob, hopeless: set[GangClass]) -> bool:
         """True if an overdue job is not to be tried: it has started, since others stopped for it, or it may not now."""
@@ -167,26 +178,28 @@ class CycleStarts:
             return True
         return self._is_barred(job) or self._is_beyond_quota(queued)
 
-    def _start_or_keep(self, queued: QueuedJob, book: PromiseBook) -> Kept | None:
-        """Start an overdue job; return what is kept for it if it does not fit. If nothing is, set who must stop."""
+    def _start_or_keep(self, queued: QueuedJob, book: PromiseBook, hold: PromiseHold) -> None:
+        """Start an overdue job; keep nodes for it if it does not fit. If none are, set who must stop."""
         if self._start(queued, is_overdue=True):
             self._early.add(queued.job.id)
-            return None
+            return
         if self.is_over:
-            return None
+            return
         kept = self._keep(queued, book)
-        if kept is None and self._index.policy.limits_overtaking and queued.job.id not in self._patient:
+        if kept is not None:
+            hold.keep(kept)
+        elif self._index.policy.limits_overtaking and queued.job.id not in self._patient:
             self.stops = self._judging.ask(queued.gang_class, self._stopped_for_promise, queued, ())
-        return kept
 
-    def start_in_between(self, kept: Kept, hold: PromiseHold, book: PromiseBook) -> None:
-        """Start on the kept nodes, in order, the jobs that are expected to end before the promised one can start.
+    def start_in_between(self, hold: PromiseHold, book: PromiseBook) -> None:
+        """Start on the kept nodes, in order, the jobs that are expected to end before the promised ones can start.
 
         They start where the policy puts them, and nobody is stopped for them. O(waiting jobs) if something is idle."""
         if self.is_over:
             return
         queue, started = self._index.queue, set(self._index.started())
-        mixed = {queue.class_of(job) for job in (*started, kept.job.id)}  # some of their jobs are not to be tried
+        promised = {kept.job.id for kept in hold.kept}
+        mixed = {queue.class_of(job) for job in (*started, *promised)}  # some of their jobs are not to be tried
         keeps_idle: dict[Hashable, bool] = {}
         hopeful: set[GangClass] = set()
         for gang_class in queue.class_by_key.values():
@@ -195,7 +208,7 @@ class CycleStarts:
             is_idle = keeps_idle.get(key)
             if is_idle is None:
                 is_idle = keeps_idle[key] = hold.keeps_idle(request)
-            if is_idle and (gang_class in mixed or self._may_end_in_time(gang_class, kept.promise, book)):
+            if is_idle and (gang_class in mixed or hold.may_end_in_time(gang_class, book, self._now_s)):
                 hopeful.add(gang_class)
         if not hopeful:
             return
@@ -204,27 +217,13 @@ class CycleStarts:
             if (
                 gang_class not in hopeful  # any more
                 or job.id in started
-                or job.id == kept.job.id
+                or job.id in promised
                 or not queued.may_start(self._now_s)
-                or not self._ends_in_time(job, kept.promise, book)
+                or not hold.ends_in_time(queued, book, self._now_s)
             ):
                 continue
             if self._is_barred(job) or self._is_beyond_quota(queued) or not self._start(queued, may_stop=False):
                 hopeful.discard(gang_class)
-
-    def _ends_in_time(self, job: Job, promise: Promise, book: PromiseBook) -> bool:
-        """True if a job that starts now is expected to end before the promised one can start; for certain, if that is
-        certain."""
-        run_s = job.run_left_s if promise.is_certain else book.ends.cautious_s(job, self._now_s)
-        return run_s is not None and run_s <= promise.start_s - self._now_s
-
-    def _may_end_in_time(self, gang_class: GangClass, promise: Promise, book: PromiseBook) -> bool:
-        """False if no job of the class that may start ends in time. One job of each kind is asked, in order, and none
-        after the first that does: book and answers are as if each job was asked."""
-        for queued in gang_class.run_kinds():
-            if queued.may_start(self._now_s) and self._ends_in_time(queued.job, promise, book):
-                return True
-        return False
 
     def start_in_order(self) -> None:
         """Start every other job that fits, in the order of the policy."""

@@ -26,7 +26,7 @@ from coda.nodes.eligibility import Exclusion, reason_without_match, with_claims
 from coda.nodes.locality import LevelHold, hold_text
 from coda.nodes.node_search import RankClass
 from coda.nodes.shortfall import Shortfall, never_within_text, reason_from_shortfall
-from coda.promises import Kept, promise_text
+from coda.promises import PromiseHold, promise_text
 from coda.wording import amount_text, amounts_text, counted, listed, numbers_of, plural
 
 EDITED: Final = WaitReason(
@@ -71,18 +71,17 @@ def refusals_of(
     count: int | None,
     judging: Judging,
     *,
-    kept: Kept | None = None,
+    hold: PromiseHold,
     own: Mapping[JobId, WaitReason] = MappingProxyType({}),
     notes: Mapping[GangClass, str] = MappingProxyType({}),
 ) -> tuple[Refusal, ...]:
     """Return why each job that does not start in this cycle waits; with `count`, for that many, in order.
 
-    `kept`: the nodes that are kept for a promised job. `own`: reasons of single jobs, instead of what is short.
+    `hold`: the nodes that are kept for promised jobs. `own`: reasons of single jobs, instead of what is short.
     `notes`: what the reasons of single classes say besides."""
     if count == 0:
         return ()
-    finder = _ReasonFinder(index, quotas, now_s, kept, own, notes, in_turns=judging.many_cpu_jobs_start)
-    promised = None if kept is None else kept.job.id
+    finder = _ReasonFinder(index, quotas, now_s, hold, own, notes, in_turns=judging.many_cpu_jobs_start)
     started = index.started()
     queued_jobs = index.queue.without(started) if started else index.queue.queued_jobs
     if count is not None:
@@ -95,7 +94,7 @@ def refusals_of(
         finder.judge(gang_class, judging)
         shared[gang_class] = finder.shared_reason(gang_class)
     narrowed = {gang_class for gang_class in classes if finder.is_narrowed(gang_class)}
-    special = {*own, *index.queue.holding_out()} if promised is None else {*own, *index.queue.holding_out(), promised}
+    special = {*own, *index.queue.holding_out(), *[kept.job.id for kept in hold.kept]}
     refusals: list[Refusal] = []
     for queued in queued_jobs:  # tens of thousands: what is usual comes first
         is_apart = queued.is_held or (bool(special) and queued.job.id in special)
@@ -124,7 +123,7 @@ class _ReasonFinder:
         index: WorldIndex,
         quotas: QuotaLedger,
         now_s: float,
-        kept: Kept | None,
+        hold: PromiseHold,
         own: Mapping[JobId, WaitReason],
         notes: Mapping[GangClass, str],
         *,
@@ -141,10 +140,9 @@ class _ReasonFinder:
         self._config = index.config
         self._quotas = quotas
         self._now_s = now_s
-        self._held = HELD_BY_POLICY if kept is None else _kept_for(kept.job.id)
-        self._may_hold_back = index.policy.may_hold_back or kept is not None
-        self._promised = None if kept is None else kept.job.id
-        self._promise_text = "" if kept is None else promise_text(kept.promise)
+        self._hold = hold
+        self._may_hold_back = index.policy.may_hold_back or bool(hold.kept)
+        self._promise_texts = {kept.job.id: promise_text(kept.promise) for kept in hold.kept}
         self._troubles: Mapping[str, str] = {} if index.tenants is None else index.tenants.tree.troubles
         self._lacks: dict[tuple[RankClass, RankClass, int, bool, int], _Lack | None] = {}
         self._same: dict[tuple[int, int], tuple[bool, WaitReason, WaitReason]] = {}
@@ -171,10 +169,13 @@ class _ReasonFinder:
         lack = self._lack(job, rank_class, self._index.rank_class_anywhere(gang_class), verdict)
         if lack is None:
             is_later = self._in_turns and not job.request.gpus
-            held = MANY_START if is_later else lacks_own_cores(self._index.arrays, job) or self._held
+            held = MANY_START if is_later else lacks_own_cores(self._index.arrays, job) or self._held(gang_class)
             verdict.set_reason(held, comes_first=False)
         elif verdict.shortfall is not lack.shortfall and verdict.shortfall != lack.shortfall:
             verdict.set_reason(lack.reason, comes_first=False, shortfall=lack.shortfall)
+
+    def _held(self, gang_class: GangClass) -> WaitReason:
+        return _kept_for(kept[0].job.id) if (kept := self._hold.on(gang_class)) else HELD_BY_POLICY
 
     def _lack(self, job: Job, rank_class: RankClass, anywhere: RankClass, verdict: ClassVerdict) -> _Lack | None:
         """What gangs of so many such ranks lack; None if they fit, and are held back. Found once in a cycle.
@@ -221,8 +222,8 @@ class _ReasonFinder:
             reason = _rolling_back(job) or _backing_off(job, self._now_s) or reason
         if hold is not None:
             reason = self._while_it_prefers(queued, hold, reason)
-        if job.id == self._promised and not verdict.comes_first:
-            reason = replace(reason, message=f"{reason.message}; {self._promise_text}")
+        if job.id in self._promise_texts and not verdict.comes_first:
+            reason = replace(reason, message=f"{reason.message}; {self._promise_texts[job.id]}")
         if (trouble := self._troubles.get(job.virtual_cluster)) is not None:
             reason = replace(reason, message=f"{reason.message}; {trouble}")
         return self.told(queued, reason)

@@ -2,7 +2,7 @@
 
 The first few in line are looked at in every cycle. What a look costs allows no more, and some of these may never start:
 what daemons take of each node is not known, and a job beside them may have no end. So of all behind them one has its
-turn in each cycle, whoever was looked at longest ago. The one that nodes are kept for is always looked at.
+turn in each cycle, whoever was looked at longest ago. Those that nodes are kept for are always looked at.
 Source: ours.
 """
 

@@ -173,14 +173,14 @@ class PromiseBook:
             promise = self.promise_by_job[job.id] = Promise(job.id, share, amount, since_s, now_s, has_gpus=has_gpus)
         return promise
 
-    def settle(self, kept: Promise | None, waiting: Collection[JobId]) -> None:
-        """A cycle ends: only the nodes of `kept` are kept. Promises to jobs that wait no more have ended."""
+    def settle(self, kept: Collection[Promise], waiting: Collection[JobId]) -> None:
+        """A cycle ends: only the nodes of these are kept. Promises to jobs that wait no more have ended."""
         self.expected.forget_all_but(waiting)
         for job in [job for job in self.looked_s_by_job if job not in waiting]:
             del self.looked_s_by_job[job]
         for job in list(self.promise_by_job):
             promise = self.promise_by_job[job]
-            if promise is not kept:
+            if promise not in kept:
                 promise.idle = 0.0
                 promise.drop()
             if job not in waiting:

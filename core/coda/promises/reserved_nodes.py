@@ -1,4 +1,6 @@
-"""Which nodes are kept for the first job in line that has waited too long, if the price of its promise allows it.
+"""Which nodes are kept for a job that has waited too long, if the price of its promise allows it.
+
+Of jobs that share nodes the first in line is asked, see `hold`.
 
 The nodes are those where the job can start first. They are kept once what this is expected to keep idle is within what
 is left of the price, and until the price is used up. Until then, and from then on, others may overtake the job; its
@@ -20,7 +22,7 @@ from typing import NamedTuple
 from coda.cache.world_index import WorldIndex
 from coda.model.job import Job
 from coda.model.resources import Resources
-from coda.nodes.node_search import RankClass
+from coda.nodes.node_search import EligibleNodes, RankClass
 from coda.promises.earliest_start import (
     EarliestStart,
     earliest_start,
@@ -41,12 +43,13 @@ LeftForOthers = Mapping[int, Resources]
 class Kept(NamedTuple):
     """Nodes kept for a job in this cycle.
 
-    `protected`: nodes where nobody may be stopped for another job."""
+    `protected`: nodes where nobody may be stopped for another job. `eligible`: all nodes that match the job."""
 
     job: Job
     promise: Promise
     left_for_others: LeftForOthers
     protected: frozenset[int]
+    eligible: EligibleNodes
 
 
 def keep_nodes(index: WorldIndex, book: PromiseBook, job: Job, rank_class: RankClass, now_s: float) -> Kept | None:
@@ -67,7 +70,8 @@ def keep_nodes(index: WorldIndex, book: PromiseBook, job: Job, rank_class: RankC
         promise.drop()
         return None
     arrays = index.arrays
-    return Kept(job, promise, left, frozenset() if arrays is None else frozenset(arrays.evictable & left.keys()))
+    protected = frozenset[int]() if arrays is None else frozenset(arrays.evictable & left.keys())
+    return Kept(job, promise, left, protected, rank_class.eligible)
 
 
 def _choose(

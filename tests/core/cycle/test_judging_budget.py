@@ -254,7 +254,7 @@ def test_a_job_that_nodes_are_kept_for_is_judged_in_every_cycle() -> None:
     for _ in range(3):
         planner.now_s += 0.01
         planner.cycle()
-        assert planner.cache.planner.budget.reserved_for is not None
+        assert planner.cache.planner.budget.reserved_for
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coda.cache.queue import waits_since_s
-from coda.model import JobId
+from coda.model import Job, JobId, Node
 from coda.policy import ArraysConfig, PolicyConfig
 from tests.builders import job, node
 from tests.core.play import Play
@@ -36,11 +36,18 @@ SHAPES = st.builds(
 law = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def crowded(data: st.DataObject, config: PolicyConfig, *, are_limited: bool) -> tuple[Play, dict[JobId, float]]:
+def crowded(
+    data: st.DataObject,
+    config: PolicyConfig,
+    *,
+    are_limited: bool,
+    nodes: tuple[Node, ...] = NODES,
+    shapes: st.SearchStrategy[Job] = SHAPES,
+) -> tuple[Play, dict[JobId, float]]:
     """More jobs come than fit; each runs for up to `RUN_S`, and says so if `are_limited`. And when each started first.
 
     After 25 steps nobody comes any more. What every promise has spent is within its price in each step."""
-    play, start_s, left_s = Play(config, NODES), dict[JobId, float](), dict[JobId, float]()
+    play, start_s, left_s = Play(config, nodes), dict[JobId, float](), dict[JobId, float]()
     step = 0
     while step < 25 or play.job_by_id:
         play.now_s += STEP_S
@@ -49,7 +56,7 @@ def crowded(data: st.DataObject, config: PolicyConfig, *, are_limited: bool) -> 
             if left_s[name] <= 0:
                 play.end(name)
         for number in range(data.draw(st.integers(0, 3)) if step < 25 else 0):
-            one = replace(data.draw(SHAPES), id=JobId(f"team/j{step}-{number}"), uid=f"{step}-{number}")
+            one = replace(data.draw(shapes), id=JobId(f"team/j{step}-{number}"), uid=f"{step}-{number}")
             play.submit(replace(one, run_limit_s=RUN_S) if are_limited else one)
             left_s[one.id] = data.draw(st.sampled_from((10.0, RUN_S)))
         play.settle()
