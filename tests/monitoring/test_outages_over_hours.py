@@ -166,7 +166,7 @@ def attempts_of(gangs: int, *, own: bool, deadline_s: float | None = None) -> At
             phase = Phase.STARTING if own else Phase.LAUNCHED
             launched = replace(progress, phase=phase, launch_s=now_s - lasts_s)
             now = Situation(terms=Terms(replicas=1, retries=500), generation=1, progress=launched, pods=pods)
-            missed = Failure(own=True, reason=START_DEADLINE, message="") if own else bind_deadline_missed(pods, 1)
+            missed = Failure(own=True, reason=START_DEADLINE, message="") if own else bind_deadline_missed(pods, 1, 0)
             progress = roll_back(now, missed, now_s, LifecycleConfig()).progress
             ends_s[gang].append(now_s)
             if progress.in_a_row >= KEPT_OUT_FROM:

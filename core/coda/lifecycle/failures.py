@@ -204,15 +204,18 @@ def is_ended_cordon(node: str, until_s: float, now: Situation) -> bool:
     return any(abs(until_s - ended_s) < 0.01 for ended_s in now.ended_cordons.get(node, ()))
 
 
-def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int) -> Failure:
-    """Return the failure of an attempt whose pods are not all bound in time, with kube-scheduler's words, if any."""
+def bind_deadline_missed(pods: tuple[RankPod, ...], replicas: int, in_a_row: int) -> Failure:
+    """Return the failure of an attempt whose pods are not all bound in time, with kube-scheduler's words, if any.
+
+    Nodes of unbound ranks are at fault if others were bound. With none bound, no node is: but where volumes are not
+    made after another attempt in a row, other nodes may have better luck."""
     bound = sum(1 for pod in pods if pod.node)
     message = f"only {bound} of {replicas} pods were bound by the deadline"
     refused = min((pod for pod in pods if pod.message and not pod.node), key=lambda pod: pod.rank, default=None)
     if refused is not None:
         message += f"; kube-scheduler says of rank {refused.rank}: {_in_one_line(refused.message)}"
-    late = {pod.pinned_to for pod in pods if pod.pinned_to and not (pod.node or pod.awaits_volume)} if bound else set()
-    nodes = tuple(sorted(late))[:MOST_AVOIDED]  # with none bound, no node is at fault
+    late = [pod for pod in pods if not pod.node and (bound or (in_a_row and pod.awaits_volume))]
+    nodes = tuple(sorted({pod.pinned_to for pod in late if pod.pinned_to}))[:MOST_AVOIDED]
     return Failure(own=False, reason="BindDeadlineExceeded", message=message, nodes=nodes)
 
 

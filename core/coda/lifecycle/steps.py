@@ -171,7 +171,7 @@ def _queued(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
         return Step(progress=replace(now.progress, avoid=avoid), delete=strays(now))
     failure = attempt_failure(now, now_s, config)
     if failure is None and now_s > placement.bind_deadline_s:
-        failure = bind_deadline_missed(pods, now.terms.replicas)
+        failure = bind_deadline_missed(pods, now.terms.replicas, now.progress.in_a_row)
     if failure is not None:
         return roll_back(now, failure, now_s, config)
     if missing := missing_ranks(now):
@@ -192,7 +192,7 @@ def _launched(now: Situation, now_s: float, config: LifecycleConfig) -> Step:
             )
             return roll_back(now, gone, now_s, config)
         if now_s > placement.bind_deadline_s:
-            return roll_back(now, bind_deadline_missed(pods, now.terms.replicas), now_s, config)
+            return roll_back(now, bind_deadline_missed(pods, now.terms.replicas, now.progress.in_a_row), now_s, config)
         launched = all_created(now.progress, now.terms.replicas, now.progress.launch_s)
         told = with_node_trouble(with_trouble(launched, now, now_s), now, now_s, config)
         return Step(progress=told, delete=strays(now))

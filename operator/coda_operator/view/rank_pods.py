@@ -90,7 +90,7 @@ def rank_pod_from_json(
         unschedulable_since_s=_first_s(
             _is_refused(spec, status), now_s, known.unschedulable_since_s if known is not None else None
         ),
-        awaits_volume=not spec.get("nodeName") and _has_claims(spec) and not _is_refused(spec, status),
+        awaits_volume=not spec.get("nodeName") and _awaits_volume(spec, status),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         preparing=preparing,
         preparing_since_s=_first_s(bool(preparing), now_s, known.preparing_since_s if known else None),
@@ -322,16 +322,25 @@ def _shorten_to_s(metadata: Item, spec: Item) -> int:
 
 
 def _is_refused(spec: Item, status: Item) -> bool:
-    """True if kube-scheduler says that the pod fits nowhere, and not that it awaits a volume.
+    """True if kube-scheduler says that the pod fits nowhere, and not that it awaits a volume."""
+    return _said_of(status).get("reason") == "Unschedulable" and not _awaits_volume(spec, status)
 
-    Nor if it has nominated the pod's node for it: it then waits until the volumes are bound, and the words are old."""
+
+def _awaits_volume(spec: Item, status: Item) -> bool:
+    """True if kube-scheduler says that a volume is being made, or has nominated the pod's node for it.
+
+    Then it waits until the volumes are bound, and the words are old. Its own errors tell of no volume."""
+    said, nominated = _said_of(status), status.get("nominatedNodeName")
+    if not _has_claims(spec) or said.get("reason", "Unschedulable") != "Unschedulable":
+        return False
+    words = said.get("message") or ""
+    return any(one in words for one in _AWAITS_VOLUME) or bool(nominated and nominated == pin_of(spec))
+
+
+def _said_of(status: Item) -> Item:
+    """Return the condition in which kube-scheduler says why it did not bind the pod; empty if there is none."""
     conditions = status.get("conditions") or ()
-    of_scheduler = (one for one in conditions if one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable")
-    refusal = next(of_scheduler, None)
-    if refusal is None or not _has_claims(spec):
-        return refusal is not None
-    said, nominated = refusal.get("message") or "", status.get("nominatedNodeName")
-    return not any(words in said for words in _AWAITS_VOLUME) and not (nominated and nominated == pin_of(spec))
+    return next((one for one in conditions if one["type"] == "PodScheduled" and one.get("status") != "True"), {})
 
 
 def _has_claims(spec: Item) -> bool:

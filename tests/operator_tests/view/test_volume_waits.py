@@ -20,13 +20,16 @@ NO_CLAIM_YET = (
     '"j-1-0-scratch". preemption: 0/8 nodes are available: 8 Preemption is not helpful for scheduling.'
 )
 UNBOUND = "0/8 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+ERROR = 'binding rejected: running PreBind plugin "VolumeBinding": binding volumes: timed out'
 NO_ROOM = "0/8 nodes are available: 1 Insufficient cpu"
 
 
-def seen(*volumes: dict[str, Any], said: str = "", nominated: str = "", node: str = "") -> dict[str, Any]:
+def seen(
+    *volumes: dict[str, Any], said: str = "", why: str = "Unschedulable", nominated: str = "", node: str = ""
+) -> dict[str, Any]:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    refusal = {"type": "PodScheduled", "status": "False", "reason": why, "message": said}
     labels = {"job": "j", "job-uid": "u", "attempt": "1", "rank": "0"}
     return {
         "metadata": {
@@ -56,8 +59,14 @@ def seen(*volumes: dict[str, Any], said: str = "", nominated: str = "", node: st
         pytest.param(seen(SCRATCH, said=NO_CLAIM_YET), None, True, id="its claim is not made yet"),
         pytest.param(seen(SCRATCH, said=UNBOUND), None, True, id="its claim has no volume yet"),
         pytest.param(seen(SCRATCH, said=NO_ROOM, nominated="n1"), None, True, id="old words: it has the node"),
-        pytest.param(seen(SCRATCH), None, True, id="without a refusal"),
-        pytest.param(seen(CODE, DATA), None, True, id="a claim of the namespace"),
+        pytest.param(seen(SCRATCH, nominated="n1"), None, True, id="its node is chosen"),
+        pytest.param(seen(DATA, said=UNBOUND), None, True, id="a claim of the namespace"),
+        pytest.param(seen(SCRATCH), None, False, id="kube-scheduler says nothing yet"),
+        pytest.param(seen(CODE, DATA), None, False, id="its claim is bound, perhaps"),
+        pytest.param(seen(DATA, said=ERROR, why="SchedulerError"), None, False, id="kube-scheduler's own error"),
+        pytest.param(
+            seen(SCRATCH, said=ERROR, why="SchedulerError", nominated="n1"), None, False, id="an error at the binding"
+        ),
         pytest.param(seen(SCRATCH, said=NO_ROOM), NOW_S, False, id="no room"),
         pytest.param(seen(SCRATCH, said=NO_ROOM, nominated="n2"), NOW_S, False, id="nominated elsewhere"),
         pytest.param(seen(CODE, said=NO_ROOM, nominated="n1"), NOW_S, False, id="no claim"),
@@ -92,9 +101,27 @@ def test_a_gang_waits_for_a_disk_until_its_bind_deadline_and_says_so(said: str) 
     assert (ended.reason, dict(ended.avoid)) == ("BindDeadlineExceeded", {})
 
 
-def test_at_the_bind_deadline_no_node_is_to_blame_for_a_volume() -> None:
+@pytest.mark.parametrize(
+    ("bound", "in_a_row", "avoided"),
+    [
+        pytest.param(True, 0, ["n2", "n3"], id="others were bound: these nodes made no volume"),
+        pytest.param(False, 0, [], id="no volume was made: the first time no node is at fault"),
+        pytest.param(False, 1, ["n3"], id="nor the next time"),
+    ],
+)
+def test_a_node_where_no_volume_is_made_does_not_get_its_job_for_ever(
+    bound: bool, in_a_row: int, avoided: list[str]
+) -> None:
+    first = pod(0) if bound else pod(0, node=None, pinned_to="n1")
     late = pod(1, node=None, pinned_to="n2")
     waits = pod(2, node=None, pinned_to="n3", awaits_volume=True)
-    placement = plan(replicas=3, bind_deadline_s=NOW_S - 1)
-    now = situation(Phase.LAUNCHED, pod(0), late, waits, terms=Terms(replicas=3), placement=placement)
-    assert list(next_step(now, NOW_S, CONFIG).progress.avoid) == ["n2"]
+    now = situation(
+        Phase.LAUNCHED,
+        first,
+        late,
+        waits,
+        terms=Terms(replicas=3),
+        progress=progress(Phase.LAUNCHED, in_a_row=in_a_row),
+        placement=plan(replicas=3, bind_deadline_s=NOW_S - 1),
+    )
+    assert list(next_step(now, NOW_S, CONFIG).progress.avoid) == avoided
