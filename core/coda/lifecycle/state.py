@@ -81,9 +81,8 @@ class RankPod:
     shorten_to_s: int = 0  # what its spec gives it to end, where whoever deleted it gave it longer; 0: nobody did
     finalizers: tuple[str, ...] = ()  # what keeps a terminating pod besides its kubelet and us
     unschedulable_since_s: float | None = None
-    awaits_volume: bool = (
-        False  # kube-scheduler says so, or binds its volumes: it has no node yet, and nobody refused it
-    )
+    has_claims: bool = False  # it mounts volumes that must be bound before it is
+    awaits_volume: bool = False  # it has no node until its volumes are made or bound: nobody refused it
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
     preparing: str = ""  # the container that runs before its main one may start
     preparing_since_s: float | None = None  # by our own clock

@@ -90,6 +90,7 @@ def rank_pod_from_json(
         unschedulable_since_s=_first_s(
             _is_refused(spec, status), now_s, known.unschedulable_since_s if known is not None else None
         ),
+        has_claims=_has_claims(spec),
         awaits_volume=not spec.get("nodeName") and _awaits_volume(spec, status),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         preparing=preparing,

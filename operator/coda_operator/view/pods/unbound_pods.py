@@ -20,7 +20,8 @@ class UnboundPods:
     def see(self, job_uid: str, pod: RankPod | None, before: RankPod | None) -> None:
         """A pod changed; None: it was not there, or is gone."""
         if before is not None and (pod is None or pod.uid != before.uid or not _waits(pod)):
-            self._remove(job_uid, before.uid, bound=pod is not None and pod.uid == before.uid and bool(pod.node))
+            is_bound = pod is not None and pod.uid == before.uid and bool(pod.node)
+            self._remove(job_uid, before.uid, tells=is_bound and not before.has_claims)
         waiting = self._waiting.get(job_uid, {})
         if pod is not None and _waits(pod) and pod.uid not in waiting:
             self._waiting.setdefault(job_uid, {})[pod.uid] = self._clock(), self._count
@@ -30,18 +31,20 @@ class UnboundPods:
         """Return how many more pods of the job may be created now."""
         return room_for(len(self._waiting.get(job_uid, ())), self._count, self._rate_per_s)
 
-    def _remove(self, job_uid: str, pod_uid: str, *, bound: bool) -> None:
+    def _remove(self, job_uid: str, pod_uid: str, *, tells: bool) -> None:
+        """`tells`: it was bound, and its wait was for kube-scheduler alone. Others may have waited for a disk."""
         found = self._waiting.get(job_uid, {}).pop(pod_uid, None)
         if found is None:
             return
         self._count -= 1
         if not self._waiting[job_uid]:
             del self._waiting[job_uid]
-        if bound:
+        if tells:
             since_s, queued_before = found
             self._rate_per_s = next_rate(self._rate_per_s, queued_before, self._clock() - since_s)
 
 
 def _waits(pod: RankPod) -> bool:
-    """A pod that kube-scheduler gave up for now is in nobody's way."""
-    return not (pod.node or pod.ended or pod.terminating or pod.unschedulable_since_s is not None)
+    """A pod that kube-scheduler gave up for now, or whose volumes it binds, is in nobody's way."""
+    is_seen = pod.awaits_volume or pod.unschedulable_since_s is not None
+    return not (pod.node or pod.ended or pod.terminating or is_seen)
