@@ -44,6 +44,7 @@ OF_A_JOB: Final[Mapping[str, str]] = MappingProxyType(
         "Launched": "it has its nodes, and its pods are created",
         "VariablesLeftOut": "its pods on seats lack variables of its template, which a seat sets (`../gpu-sharing.md`)",
         "PreferenceIgnored": "its template prefers nodes by affinity: Coda chooses by what is required alone",
+        "AwaitsVolume": "a rank is not bound yet: its volumes are being made, in ten minutes more at most",
         "Starting": "all its pods are bound",
         "ContainerCreating": "a rank is not created for a minute: a long pull, or a volume that cannot be mounted",
         "PodInitializing": "an init container of a rank runs for a minute, and the start deadline goes on",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Final
 
-from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, Untuned, kept_s
+from coda.lifecycle.state import LifecycleConfig, Progress, RankPod, Situation, Step, Untuned, kept_s, of_attempt
 from coda.model.job import FINISHED, Phase
 
 NOT_TUNED_S = 60.0
@@ -34,8 +35,14 @@ def end_s(now: Situation, written_s: float, length_s: float) -> float:
 
 
 def starts_by_s(now: Situation, progress: Progress) -> float:
-    """Return until when all ranks of the attempt must have started."""
-    return end_s(now, progress.launch_s + now.terms.start_deadline_s, now.terms.start_deadline_s)
+    """Return until when all ranks of the attempt must have started: so long after the last was bound.
+
+    inf while one is not: its bind deadline may be later. A binding that nobody saw counts as the launch. O(pods)."""
+    pods = of_attempt(now)
+    if any(not pod.node for pod in pods):
+        return inf
+    bound_s = max((pod.bound_s or 0.0 for pod in pods), default=0.0)
+    return end_s(now, max(progress.launch_s, bound_s) + now.terms.start_deadline_s, now.terms.start_deadline_s)
 
 
 def runs_until_s(now: Situation, progress: Progress) -> float | None:
@@ -103,8 +110,8 @@ def _moments_of_job(progress: Progress, now: Situation, config: LifecycleConfig)
         yield until_s
     if progress.phase is Phase.RUNNING and now.untuned is not None:
         yield progress.start_s + NOT_TUNED_S
-    if progress.phase in (Phase.LAUNCHED, Phase.STARTING):
-        yield starts_by_s(now, progress)
+    if progress.phase in (Phase.LAUNCHED, Phase.STARTING) and (by_s := starts_by_s(now, progress)) < inf:
+        yield by_s
     if progress.phase is Phase.QUEUED:
         yield from progress.avoid.values()
     if progress.phase in (Phase.QUEUED, Phase.LAUNCHED) and now.placement is not None:

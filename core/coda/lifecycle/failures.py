@@ -27,6 +27,8 @@ UNSCHEDULABLE = "Unschedulable"
 START_DEADLINE = "StartDeadlineExceeded"
 BAD_IMAGE_NAME = "InvalidImageName"
 """What a kubelet says of an image whose name it cannot read: so does every other, until somebody changes it."""
+AWAITS_VOLUME = "AwaitsVolume"
+"""The reason of a gang with a rank that is not bound yet because its volumes are still made: nothing is wrong."""
 NEVER_PULLED = "ErrImageNeverPull"
 """What it says of an image that is not on its node, and that it may not pull."""
 _NO_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
@@ -245,9 +247,12 @@ def start_deadline_missed(now: Situation, now_s: float) -> Failure | None:
     return Failure(own=True, reason=START_DEADLINE, message=message, nodes=_at_fault(late, pods))
 
 
-def _by_trouble(pod: RankPod) -> tuple[bool, bool, bool, int]:
-    """Sort first what its kubelet complains of, then what is not created, then what prepares itself, then by rank."""
-    return not pod.reason, pod.creating_since_s is None, not pod.preparing, pod.rank
+def _by_trouble(pod: RankPod) -> tuple[bool, bool, bool, bool, int]:
+    """Sort first what somebody complains of, then what awaits a volume, what is not created, what prepares itself.
+
+    Then by rank."""
+    is_wrong = bool(pod.reason) and not pod.awaits_volume
+    return not is_wrong, not pod.awaits_volume, pod.creating_since_s is None, not pod.preparing, pod.rank
 
 
 def _at_fault(late: RankPod, pods: tuple[RankPod, ...]) -> tuple[str, ...]:
@@ -284,12 +289,15 @@ def with_trouble(progress: Progress, now: Situation, now_s: float) -> Progress:
     """Say which rank cannot start, and why; or which is not created, or prepares itself, for a minute.
 
     Ties: the lowest one. Return `progress` unchanged if there is none."""
-    waiting = [pod for pod in of_attempt(now) if pod.state is PodState.WAITING and (pod.reason or _is_slow(pod, now_s))]
-    pod = min(waiting, key=_by_trouble, default=None)
+    waiting = [pod for pod in of_attempt(now) if pod.state is PodState.WAITING]
+    told = [pod for pod in waiting if pod.reason or pod.awaits_volume or _is_slow(pod, now_s)]
+    pod = min(told, key=_by_trouble, default=None)
     if pod is None:
         return progress
+    said = f": {pod.message}" if pod.message else ""
+    if pod.awaits_volume:
+        return replace(progress, reason=AWAITS_VOLUME, message=f"{_where(pod)} waits until its volumes are made{said}")
     if pod.reason:
-        said = f": {pod.message}" if pod.message else ""
         return replace(progress, reason=pod.reason, message=f"{_where(pod)} cannot start: {pod.reason}{said}")
     if pod.creating_since_s is None:
         most = f"for spec.startDeadlineSeconds ({now.terms.start_deadline_s:g} s) at most"

@@ -92,6 +92,7 @@ def rank_pod_from_json(
         ),
         has_claims=_has_claims(spec),
         awaits_volume=not spec.get("nodeName") and _awaits_volume(spec, status),
+        bound_s=_first_s(bool(spec.get("nodeName")), 0.0 if is_older else now_s, known.bound_s if known else None),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         preparing=preparing,
         preparing_since_s=_first_s(bool(preparing), now_s, known.preparing_since_s if known else None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,7 @@ def test_a_gang_waits_for_a_disk_until_its_bind_deadline_and_says_so(said: str) 
     )
     step = next_step(now, NOW_S + 600, CONFIG)
     assert (step.progress.phase, step.delete) == (Phase.LAUNCHED, ())
+    assert step.progress.reason == "AwaitsVolume"
     assert said[:60] in step.progress.message
     ended = next_step(now, NOW_S + 661, CONFIG).progress
     assert (ended.reason, dict(ended.avoid)) == ("BindDeadlineExceeded", {})
@@ -125,3 +127,34 @@ def test_a_node_where_no_volume_is_made_does_not_get_its_job_for_ever(
         placement=plan(replicas=3, bind_deadline_s=NOW_S - 1),
     )
     assert list(next_step(now, NOW_S, CONFIG).progress.avoid) == avoided
+
+
+@pytest.mark.parametrize("start_deadline_s", [1, 300])
+def test_no_start_deadline_is_over_before_the_binding_and_all_of_it_is_left_then(start_deadline_s: float) -> None:
+    waits = rank_pod_from_json(seen(SCRATCH, said=NO_CLAIM_YET), now_s=NOW_S)
+    now = situation(
+        Phase.LAUNCHED,
+        waits,
+        terms=Terms(replicas=1, start_deadline_s=start_deadline_s, retries=0),
+        progress=progress(Phase.LAUNCHED, launch_s=NOW_S),
+        placement=plan(replicas=1, committed_s=NOW_S, bind_deadline_s=NOW_S + 660),
+    )
+    step = next_step(now, NOW_S + 400, CONFIG)
+    assert (step.progress.phase, step.wake_s) == (Phase.LAUNCHED, NOW_S + 660.001)
+    bound = rank_pod_from_json(seen(SCRATCH, node="n1"), now_s=NOW_S + 400, before=waits)
+    later = rank_pod_from_json(seen(SCRATCH, node="n1"), now_s=NOW_S + 401, before=bound)
+    now = replace(now, pods=(later,))
+    step = next_step(now, NOW_S + 400.5, CONFIG)
+    assert (step.progress.phase, step.wake_s) == (Phase.STARTING, NOW_S + 400 + start_deadline_s)
+    now = replace(now, progress=step.progress)
+    ended = next_step(now, NOW_S + 400 + start_deadline_s, CONFIG).progress
+    assert (ended.phase, ended.reason) == (Phase.FAILED, "StartDeadlineExceeded")
+
+
+def test_a_rank_that_cannot_start_is_named_before_one_that_awaits_a_volume() -> None:
+    waits = pod(0, node=None, awaits_volume=True, reason="Unschedulable", message=UNBOUND)
+    now = situation(Phase.LAUNCHED, waits, pod(1, reason="ImagePullBackOff", message="back-off"))
+    assert next_step(now, NOW_S, CONFIG).progress.reason == "ImagePullBackOff"
+    chosen = situation(Phase.LAUNCHED, pod(0, node=None, awaits_volume=True), pod(1, creating_since_s=NOW_S - 60))
+    told = next_step(chosen, NOW_S, CONFIG).progress
+    assert (told.reason, told.message) == ("AwaitsVolume", "rank 0 waits until its volumes are made")
