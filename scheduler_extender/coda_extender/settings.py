@@ -65,7 +65,7 @@ class Settings(ReplicaSettings):
 
     bind_deadline_s: float = Field(default=60.0, gt=0)
     """From the commit of a placement until all ranks must be bound; large gangs have more time, and those
-    whose pods bring ephemeral volumes ten minutes more."""
+    whose pods bring ephemeral volumes ten minutes more (half as much after each attempt in a row that was late)."""
 
     bind_deadline_per_rank_s: float = Field(default=0.05, ge=0)
     """The additional time for each rank."""

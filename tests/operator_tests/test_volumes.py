@@ -56,6 +56,35 @@ async def test_the_old_annotation_names_the_class_of_a_claim() -> None:
         await reaches(api, api.submit(template=mounts("data")), "Running")
 
 
+def brings(kind: str) -> Json:
+    """A template whose pods bring a volume of this class each."""
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": kind}}}}
+    return {"spec": {"containers": [{"name": "main", "image": "train:1"}], "volumes": [scratch]}}
+
+
+async def test_a_job_waits_for_the_class_of_its_ephemeral_volume_and_holds_no_gpu() -> None:
+    api = FakeCluster()
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        job = api.submit(template=brings("gp2"))
+        await api.until(lambda: api.status(job).get("reason") == "StorageClassMissing")
+        said = "StorageClass gp2 of its ephemeral volume scratch does not exist"
+        assert said in api.status(job)["message"]
+        assert not api.all("pods")
+        api.set(CLASSES, class_of_first_use())
+        await reaches(api, job, "Running")
+
+
+async def test_of_classes_that_may_not_be_read_nothing_is_said() -> None:
+    def deny(call: Call) -> None:
+        if "storageclasses" in call.path:
+            raise Rejected(403, "Forbidden", f"{call.path} is forbidden")
+
+    api = FakeCluster()
+    api.before = deny
+    async with rest_of_cluster(api, exit_code=never), operator(api):
+        await reaches(api, api.submit(template=brings("gp2")), "Running")
+
+
 @pytest.mark.parametrize("hidden", ["storageclasses", "persistentvolumes/pv-2", "persistentvolumeclaims/b"])
 async def test_what_may_not_be_read_hides_nothing_of_the_other_claims(hidden: str) -> None:
     """A role of one's own may lack a rule. `c` is missing, and `a` is bound to a volume of one zone."""

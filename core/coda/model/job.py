@@ -248,6 +248,7 @@ class Job:
     sharing: SharingWish = SharingWish.GUARANTEED
     keeps_to_itself: bool = False  # nobody joins it on GPUs of its own, whatever its class
     brings_volumes: bool = False  # a volume is made with each pod, before kube-scheduler binds that
+    late_binds: int = 0  # attempts in a row, up to now, of which the last was not all bound in time
     gpu_bytes: int = 0  # the most memory that a rank needs of one GPU; 0: not known
 
     @property

@@ -66,6 +66,10 @@ more. Our choice: an operator that lives ends the attempt within seconds."""
 VOLUME_S: Final = 600.0
 """The bind deadline is so much later for pods that bring volumes. Source: kube-scheduler waits ten minutes for volumes
 before it tries again (`bindTimeoutSeconds`)."""
+LEAST_VOLUME_S: Final = 60.0
+"""The least that is left of it. Our choice: most disks are made within it."""
+FULL_AGAIN: Final = 8
+"""Of so many attempts in a row that are not bound in time, one has all of it. Our choice: then back-offs are longer."""
 
 
 def awaits_decision(job: Job, *, epoch: int, now_s: float = 0.0) -> bool:
@@ -164,10 +168,14 @@ def _last_by_node(judged: list[tuple[Job, Placement, PlacementDefect | None]]) -
 
 
 def with_volume_time(config: PolicyConfig, job: Job) -> PolicyConfig:
-    """Return the settings for placements of this job: it has longer to be bound if a volume is made with each pod."""
+    """Return the settings for placements of this job: it has longer to be bound if a volume is made with each pod.
+
+    Half as much longer after each attempt in a row that was not bound in time: volumes that are never made are to hold
+    few GPUs. One in `FULL_AGAIN` has all of it, for disks that take minutes, after whatever made none is back."""
     if not job.brings_volumes:
         return config
-    return replace(config, bind_deadline_s=config.bind_deadline_s + VOLUME_S)
+    more_s = max(LEAST_VOLUME_S, VOLUME_S / 2.0 ** (job.late_binds % FULL_AGAIN))
+    return replace(config, bind_deadline_s=config.bind_deadline_s + more_s)
 
 
 def placement_from_start(start: Start, *, plan_id: str, epoch: int, now_s: float, config: PolicyConfig) -> Placement:

@@ -186,8 +186,7 @@ def _only_rank(metadata: Item, job: CpuJob) -> GangMember | None:
 def _owning_job(metadata: Item) -> str | None:
     """The uid of the TrainingJob that controls the pod."""
     owners = [one for one in metadata.get("ownerReferences") or () if one.get("controller") and one.get("kind") == KIND]
-    uids = [str(one.get("uid")) for one in owners if str(one.get("apiVersion")).startswith(f"{GROUP}/")]
-    return uids[0] if uids else None
+    return next((str(one.get("uid")) for one in owners if str(one.get("apiVersion")).startswith(f"{GROUP}/")), None)
 
 
 def _is_number(text: str) -> bool:
@@ -266,6 +265,7 @@ def job_from_json(item: Item, pods: Mapping[str, Pod]) -> Job | None:
         sharing=word_or(SharingWish.GUARANTEED, spec.get("serviceClass")),
         keeps_to_itself=keeps_to_itself(spec),
         brings_volumes=brings_volumes(spec),
+        late_binds=int(status.get("disruptionsInARow") or 0) if status.get("reason") == "BindDeadlineExceeded" else 0,
         gpu_bytes=whole_from_quantity(spec.get("gpuMemory") or 0),
     )
     return with_ranks(job, pods)

@@ -57,6 +57,13 @@ def class_of(claim: Item | None) -> str:
     return str(((claim or {}).get("spec") or {}).get("storageClassName") or "")
 
 
+def brought_classes(spec: Item) -> dict[str, str]:
+    """Return the StorageClass that each ephemeral volume of a pod names, by volume. Those of no class are left out."""
+    brought = {volume["name"]: (volume.get("ephemeral") or {}) for volume in spec.get("volumes") or ()}
+    named = {name: class_of(ephemeral.get("volumeClaimTemplate")) for name, ephemeral in brought.items()}
+    return {name: kind for name, kind in named.items() if kind}
+
+
 def refusal_of(name: str, claim: Item | None, replicas: int) -> str | None:
     """Return why a gang of so many ranks can never mount the claim, or None. The modes of a claim cannot be edited."""
     modes = ((claim or {}).get("spec") or {}).get("accessModes") or ()

@@ -24,6 +24,7 @@ from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import (
+    brought_classes,
     claims_of,
     claims_with_terms,
     class_of,
@@ -189,6 +190,8 @@ class Acceptor:
     ) -> Json | TemplateRefused | NotAdmitted:
         if (taken := _taken_over(admitted, job.json["metadata"]["namespace"])) is not None:
             return taken
+        if (lacking := await self._missing_class(admitted["spec"])) is not None:
+            return lacking
         claims = claims_of(admitted["spec"])
         volumes = await self._volumes(job, claims, asked["spec"]["replicas"]) if claims else {}
         if isinstance(volumes, TemplateRefused | NotAdmitted):
@@ -231,6 +234,20 @@ class Acceptor:
             reason, sentence = problem
             return NotAdmitted(reason=reason, message=f"not accepted yet: {sentence}")
         return await self._found(f"/api/v1/persistentvolumes/{volume}") if volume else storage_class
+
+    async def _missing_class(self, spec: Json) -> NotAdmitted | None:
+        """Return that a class of an ephemeral volume is missing: its gang would hold GPUs while no volume is made."""
+        for name, kind in brought_classes(spec).items():
+            try:
+                found = await self._found(f"{CLASSES_PATH}/{kind}")
+            except Rejected as refusal:
+                if refusal.status != 403:
+                    raise
+                return None
+            if found is None:
+                sentence = f"StorageClass {kind} of its ephemeral volume {name} does not exist"
+                return NotAdmitted(reason="StorageClassMissing", message=f"not accepted yet: {sentence}")
+        return None
 
     async def _found(self, path: str) -> Json | None:
         try:

@@ -53,6 +53,16 @@ def test_pods_that_bring_volumes_have_ten_minutes_more_and_half_of_that_once_rel
     assert with_volume_time(CONFIG, job("gang", gpus=8)) is CONFIG
 
 
+@pytest.mark.parametrize(
+    ("late_binds", "more_s"),
+    [(0, 600.0), (1, 300.0), (2, 150.0), (3, 75.0), (4, 60.0), (7, 60.0), (8, 600.0), (9, 300.0), (100, 60.0)],
+)
+def test_volumes_that_are_never_made_get_less_time_but_now_and_then(late_binds: int, more_s: float) -> None:
+    """A job whose disks take minutes is still to start after a long outage of whatever makes them."""
+    scratch = replace(job("gang", gpus=8), brings_volumes=True, late_binds=late_binds)
+    assert with_volume_time(CONFIG, scratch).bind_deadline_s == CONFIG.bind_deadline_s + more_s
+
+
 def test_an_adopted_placement_changes_its_epoch_alone() -> None:
     assert COMMITTED.placement is not None
     assert adopted_placement(COMMITTED.placement, epoch=7) == replace(COMMITTED.placement, epoch=7)

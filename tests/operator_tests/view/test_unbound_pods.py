@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coda.lifecycle import RankPod
@@ -14,7 +16,7 @@ DISK_S = 60.0
 
 
 def waiting(rank: int, **changes: object) -> RankPod:
-    return pod(rank, node=None, pinned_to="n1", **changes)
+    return replace(pod(rank, node=None), **changes)  # type: ignore[arg-type]  # fields by name
 
 
 class Clock:
