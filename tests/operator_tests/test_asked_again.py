@@ -12,7 +12,7 @@ import pytest
 from coda_kube.api.client import Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.quantities import time_from_seconds
-from coda_operator.reconcile.acceptance import AGAIN_S, SPACING_S, AskedAgain
+from coda_operator.reconcile.accepting.asked_again import AGAIN_S, SPACING_S, AskedAgain
 from coda_operator.view.job_record import JobRecord, record_from_json
 from tests.operator_tests.fake_cluster import NODES, FakeCluster, clock
 from tests.operator_tests.operators import operator

@@ -44,14 +44,8 @@ from coda_kube.objects.json_types import Json
 from coda_operator.cores_limit import NO_LIMIT, CoresLimit
 from coda_operator.history import Outbox, finished_job
 from coda_operator.metrics import Metrics
-from coda_operator.reconcile.acceptance import (
-    Acceptor,
-    AskedAgain,
-    NotAdmitted,
-    TemplateRefused,
-    in_vain_since_s,
-    sizes,
-)
+from coda_operator.reconcile.accepting.acceptance import Acceptor, NotAdmitted, TemplateRefused, sizes
+from coda_operator.reconcile.accepting.asked_again import AskedAgain, in_vain_since_s
 from coda_operator.reconcile.api_refusals import DENIED_S, Denials
 from coda_operator.reconcile.events import Recorder
 from coda_operator.reconcile.failures.guests import had_others

@@ -1,26 +1,23 @@
-"""Asks the API server by a dry run what one rank of a job requests, and again while no present node could hold it."""
+"""Asks the API server by a dry run what one rank of a job requests: its cores, and the nodes that its claims allow."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from coda.allocator import start_cores
 from coda.allocator.start_point import in_multiples
 from coda.errors import Outage
 from coda.lifecycle import Progress
 from coda.lifecycle.transitions import GangSize, is_refused_for_good
-from coda.model import Phase, WaitCode
-from coda.model.decision import HOPELESS
+from coda.model import Phase
 from coda.wording import listed
 from coda_kube.api.client import Client, NotFound, Rejected
 from coda_kube.objects.json_types import Json
 from coda_kube.objects.names import GPU, SCHEDULER
 from coda_kube.objects.pod_requests import pod_amounts, quantities_from_amounts, quota_use
 from coda_kube.objects.pods.trial_spec import runs_trial
-from coda_kube.objects.quantities import milli_from_quantity, seconds_from_time
+from coda_kube.objects.quantities import milli_from_quantity
 from coda_kube.objects.quota_scopes import json_from_scopes, scopes_of_pod
 from coda_kube.objects.read import AUTO
 from coda_kube.objects.volumes import (
@@ -53,14 +50,6 @@ CLAIMS_REFUSED = (
     "for GPUs by spec.gpusPerReplica"
 )
 MOST_CORES = 1024  # the CRD's limit; used while no node is known
-AGAIN_S: Final = 120.0
-"""Between two dry runs of a job. Our choice: a node that came for a job is idle for no longer, and an autoscaler
-removes idle nodes after minutes."""
-SPACING_S: Final = 0.5
-"""Between the dry runs of any two such jobs: thousands of them are no load. Our choice."""
-
-_FITS_NO_NODE: Final = frozenset({WaitCode.NEVER_FITS.value, WaitCode.NO_MATCHING_NODE.value})
-_HOPELESS: Final = frozenset([code.value for code in HOPELESS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,77 +260,6 @@ class Acceptor:
         learned = self._cluster.learned_cores.cores_for(asked, ceiling_cores, part_cores)
         found = start_cores(job.category, job.hints, gpus, part_cores) if learned is None else learned
         return in_multiples(min(found, ceiling_cores), multiple, ceiling_cores)
-
-
-class AskedAgain:
-    """When each job whose ranks fit no present node is asked again what they request; no other job is.
-
-    A request is what was admitted by the nodes, webhooks and LimitRanges of then: such a job would wait for ever for
-    what has changed since. A new process counts from its start. Whoever waits longest comes first, and who leaves the
-    line gives its turn to those behind: each is asked every `AGAIN_S`, or `SPACING_S` times the jobs if that is more.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._due_s_by_key: dict[str, float] = {}
-        self._line: list[tuple[float, str]] = []  # the same, sorted
-        self._next_s = 0.0  # before it nobody is asked
-
-    def look_s(self, job: JobRecord) -> float | None:
-        """Return when to look whether it is the job's turn; None: it has none. Others may leave before that."""
-        turn_s = self._turn_s(job)
-        return None if turn_s is None else min(turn_s, self._clock() + AGAIN_S)
-
-    def take_turn(self, job: JobRecord) -> bool:
-        """Return True if the job is to be asked now, and send it to the end of the line."""
-        turn_s, now_s = self._turn_s(job), self._clock()
-        if turn_s is None or now_s < turn_s:
-            return False
-        self._next_s = now_s + SPACING_S
-        self.forget(job.key)
-        self._join(job.key)
-        return True
-
-    def forget(self, key: str) -> None:
-        """The job is gone, or is not accepted as it is now."""
-        due_s = self._due_s_by_key.pop(key, None)
-        if due_s is not None:
-            del self._line[bisect_left(self._line, (due_s, key))]
-
-    def _turn_s(self, job: JobRecord) -> float | None:
-        if not _fits_no_node(job):
-            self.forget(job.key)
-            return None
-        due_s = self._due_s_by_key.get(job.key) or self._join(job.key)
-        ahead = bisect_left(self._line, (due_s, job.key))
-        return max(due_s, max(self._next_s, self._line[0][0]) + ahead * SPACING_S)
-
-    def _join(self, key: str) -> float:
-        due_s = self._due_s_by_key[key] = self._clock() + AGAIN_S
-        insort(self._line, (due_s, key))
-        return due_s
-
-
-def _fits_no_node(job: JobRecord) -> bool:
-    """True if the planner says so of the spec that was accepted last, and no pod of this attempt is planned."""
-    progress, placement = job.progress, job.placement
-    if job.is_deleted or progress.phase is not Phase.QUEUED or job.request is None:
-        return False
-    if progress.generation != job.generation or (placement is not None and placement.attempt >= progress.attempt):
-        return False
-    return _told(job).get("code") in _FITS_NO_NODE
-
-
-def in_vain_since_s(job: JobRecord) -> float | None:
-    """Return since when no end of a job could have started this one as it was accepted last; None: one could."""
-    told = _told(job)
-    return seconds_from_time(told.get("since")) if told.get("code") in _HOPELESS else None
-
-
-def _told(job: JobRecord) -> Json:
-    """Return why the job waits, by the planner's word on the spec that was accepted last; empty if there is none."""
-    told: Json = (job.json.get("status") or {}).get("pending") or {}
-    return told if told.get("generation") == job.progress.generation else {}
 
 
 def _taken_over(pod: Json, namespace: str) -> NotAdmitted | None:
