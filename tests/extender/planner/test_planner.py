@@ -232,7 +232,6 @@ async def test_a_reason_names_no_job_of_another_namespace(api: FakeApi) -> None:
     for number, where in enumerate((other, other, JOBS)):
         running = job_json(f"secret-{number}", gpus=2, phase="Running", placement=placement("n1", plan=f"p{number}"))
         api.set(where, running)
-    api.set(PODS, pod_json("uses", gpus=6, node="n1"))
     api.set(JOBS, job_json("waits"))
     async with replica(api):
         await api.until(lambda: "pending" in status(api, "waits"))
