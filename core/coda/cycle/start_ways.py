@@ -284,15 +284,25 @@ class _LeftByGuests:
         ways = next(iter(gang_class.ways.values()), None)
         if ways is None:
             return True
-        groups = ways[-1][1].groups  # on nodes of all arrays
+        anywhere = ways[-1][1]  # on nodes of all arrays
+        if self._is_short(first):  # of what they leave, wherever it goes
+            search = self._index.search
+            fits = search.ranks_when_empty(anywhere, anywhere.within) >= first.replicas
+            return fits and not self._is_barred(first)
+        groups = anywhere.groups
         amounts = self._amounts_by_groups.get(groups)
         if amounts is None:
             accepted = [number for number in self._numbers if number in groups.amount_by_node]
             amounts = self._amounts_by_groups[groups] = {self._arrays.free_after_stops(number) for number in accepted}
-        return any(map(first.request.fits_in, amounts)) and not self._is_barred(first)
+        return any(map(first.request.fits_in, amounts))
+
+    def _is_short(self, job: Job) -> bool:
+        """True if it lacks a quota of its namespace, or a limit of its tenant."""
+        tenants = self._index.tenants
+        return self._quotas.shortage(job) is not None or (tenants is not None and tenants.shortage(job) is not None)
 
     def _is_barred(self, job: Job) -> bool:
-        """True if it lacks a quota of which these leave too little, too: none of it, as far as is looked at."""
+        """True if of a quota that it lacks these leave too little, too: none of it, as far as is looked at."""
         tenants = self._index.tenants
         short = self._quotas.shortage(job)
         if short is not None and (short.is_whole or all(one.namespace != job.namespace for one in self._leavers)):

@@ -204,10 +204,11 @@ class CycleStarts:
         hopeful: set[GangClass] = set()
         for gang_class in queue.class_by_key.values():
             request = gang_class.job.request
-            key = key_of_amount(request)
-            is_idle = keeps_idle.get(key)
+            is_idle = keeps_idle.get(key := key_of_amount(request))
             if is_idle is None:
                 is_idle = keeps_idle[key] = hold.keeps_idle(request)
+            if is_idle and len(hold.kept) > 1:  # then it matters which of the kept nodes it could use
+                self._judging.ask(gang_class, self._index.rank_class, gang_class, None)
             if is_idle and (gang_class in mixed or hold.may_end_in_time(gang_class, book, self._now_s)):
                 hopeful.add(gang_class)
         if not hopeful:

@@ -83,7 +83,7 @@ class RankPod:
     unschedulable_since_s: float | None = None
     has_claims: bool = False  # it mounts volumes that must be bound before it is
     awaits_volume: bool = False  # it has no node until its volumes are made or bound: nobody refused it
-    bound_s: float | None = None  # since when it was seen to have its node, by our own clock; 0: longer than we look
+    bound_s: float | None = None  # since when it has its node, as we saw or its pod tells; 0: longer than is known
     creating_since_s: float | None = None  # since when its kubelet creates its container, by our own clock
     preparing: str = ""  # the container that runs before its main one may start
     preparing_since_s: float | None = None  # by our own clock

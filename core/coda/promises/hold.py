@@ -79,7 +79,7 @@ class PromiseHold:
     def on(self, gang_class: GangClass) -> Sequence[Kept]:
         """Return those whose nodes gangs of this class might take. O(nodes) for each constraints, if there are several.
 
-        All, if there is one or nothing is known of the class."""
+        All, if there is one, or the class could not be judged."""
         rank_class = gang_class.rank_class
         if len(self.kept) < 2 or rank_class is None:
             return self.kept

@@ -68,6 +68,7 @@ def rank_pod_from_json(
     has_started, has_ended = state is not PodState.WAITING, state in _ENDED
     is_older, notes = seen_until_s == 0.0 and known is None, metadata.get("annotations") or {}
     preparing = _preparing(pod) if state is PodState.WAITING else ""
+    from_s = min(now_s, _told_binding_s(status)) if is_older else now_s
     begun_s, over_s = _unseen_run(pod, main, known, now_s if seen_until_s is None else seen_until_s, now_s)
     return RankPod(
         name=metadata["name"],
@@ -92,7 +93,7 @@ def rank_pod_from_json(
         ),
         has_claims=_has_claims(spec),
         awaits_volume=not spec.get("nodeName") and _awaits_volume(spec, status),
-        bound_s=_first_s(bool(spec.get("nodeName")), 0.0 if is_older else now_s, known.bound_s if known else None),
+        bound_s=_first_s(bool(spec.get("nodeName")), from_s, known.bound_s if known else None),
         creating_since_s=_first_s(_is_created_now(pod, main, state), now_s, known.creating_since_s if known else None),
         preparing=preparing,
         preparing_since_s=_first_s(bool(preparing), now_s, known.preparing_since_s if known else None),
@@ -213,9 +214,7 @@ def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
     server says how long the pod was bound, its kubelet how long it ran; in between is the short time to its start."""
     if 0 < (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
         return True
-    conditions = status.get("conditions") or ()
-    bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
-    from_s, longest_start_s = seconds_from_time(bound), LONGEST_START_S
+    from_s, longest_start_s = _told_binding_s(status), LONGEST_START_S
     if not from_s:
         from_s, longest_start_s = seconds_from_time(metadata.get("creationTimestamp")), LONGEST_WAIT_S
     started_s, ended_s = seconds_from_time(status.get("startTime")), seconds_from_time(ended.get("finishedAt"))
@@ -223,6 +222,14 @@ def _ended_before_deletion(metadata: Item, status: Item, ended: Item) -> bool:
         return False
     asked_s = seconds_from_time(metadata["deletionTimestamp"]) - (metadata.get("deletionGracePeriodSeconds") or 0)
     return asked_s - from_s > ended_s - started_s + longest_start_s
+
+
+def _told_binding_s(status: Item) -> float:
+    """Return when the API server says that the pod was bound; 0 if it does not say so."""
+    conditions = status.get("conditions") or ()
+    return seconds_from_time(
+        next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
+    )
 
 
 def _unseen_run(pod: Item, main: Item, known: RankPod | None, seen_until_s: float, now_s: float) -> tuple[float, float]:
@@ -233,9 +240,7 @@ def _unseen_run(pod: Item, main: Item, known: RankPod | None, seen_until_s: floa
     if known is not None and known.state in _ENDED:
         return known.begun_s, known.over_s
     status, ended = pod.get("status") or {}, _terminated(main)
-    conditions = status.get("conditions") or ()
-    bound = next((c.get("lastTransitionTime") for c in conditions if c["type"] == "PodScheduled"), None)
-    bound_s, start_s = seconds_from_time(bound), seconds_from_time(status.get("startTime"))
+    bound_s, start_s = _told_binding_s(status), seconds_from_time(status.get("startTime"))
     lived_s = seconds_from_time(ended.get("finishedAt")) - start_s
     is_told = bound_s and start_s and lived_s >= 0  # so it has ended
     over_s = max(bound_s + lived_s, seen_until_s)

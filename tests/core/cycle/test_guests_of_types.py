@@ -80,3 +80,14 @@ def test_a_guest_moves_beside_a_small_job_of_a_tenant_at_its_limit() -> None:
     assert moved(*held, LARGE, small, tenants=(lab,)) == {"guest": "large"}
     guest = replace(HELD[0], virtual_cluster="lab")
     assert moved(guest, *held[1:], LARGE, small, tenants=(replace(lab, gpus=3),)) == {}
+
+
+def test_no_guest_moves_if_a_small_job_elsewhere_would_take_the_limit_that_it_leaves() -> None:
+    """It could not go on then. A small job that fits no node takes nothing."""
+    lab = VirtualCluster(name="lab", gpus=1, may_borrow=False)
+    guest, elsewhere = (replace(one, virtual_cluster="lab") for one in (HELD[0], typed(gpu("small", 1), "L4")))
+    held = (guest, HELD[1], ran(gpu("l4-c", 1), "c"), HELD[3])
+    assert moved(*held, LARGE, elsewhere, tenants=(lab,)) == {}
+    assert moved(*held, LARGE, replace(elsewhere, priority=1), tenants=(lab,)) == {}
+    never = replace(typed(gpu("small", 1, cores=300), "L4"), virtual_cluster="lab")
+    assert moved(*held, LARGE, never, tenants=(lab,)) == {"guest": "large"}

@@ -108,7 +108,10 @@ def taught(book: PromiseBook, run_s: float) -> PromiseBook:
     return book
 
 
-def test_in_between_a_job_starts_that_ends_before_the_promised_starts_on_nodes_that_it_may_use() -> None:
+@pytest.mark.parametrize("config", [ARRIVAL, CODA], ids=["arrival", "coda"])
+def test_in_between_a_job_starts_that_ends_before_the_promised_starts_on_nodes_that_it_may_use(
+    config: PolicyConfig,
+) -> None:
     """The node of `large-H100` is free later: who may go there only may run for longer, whoever may go to both not."""
     for run_s, product, expected in (
         (500.0, None, True),
@@ -118,7 +121,8 @@ def test_in_between_a_job_starts_that_ends_before_the_promised_starts_on_nodes_t
     ):
         limited = replace(gpu("new", 2), run_limit_s=run_s)
         new = limited if product is None else typed(limited, product)
-        assert ("new" in started(decided(FIRST, SECOND, new, book=PromiseBook()))) is expected, (run_s, product)
+        plan = decided(FIRST, SECOND, new, book=PromiseBook(), config=config)
+        assert ("new" in started(plan)) is expected, (run_s, product)
 
 
 def test_nobody_moves_to_nodes_that_are_kept_for_another_job() -> None:

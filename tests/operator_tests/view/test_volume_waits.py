@@ -10,6 +10,7 @@ import pytest
 from coda.lifecycle import Terms
 from coda.lifecycle.steps import next_step
 from coda.model import Phase
+from coda_kube.objects.quantities import time_from_seconds
 from coda_operator.view.rank_pods import rank_pod_from_json
 from tests.core.gangs import CONFIG, NOW_S, plan, pod, progress, situation
 
@@ -149,6 +150,21 @@ def test_no_start_deadline_is_over_before_the_binding_and_all_of_it_is_left_then
     now = replace(now, progress=step.progress)
     ended = next_step(now, NOW_S + 400 + start_deadline_s, CONFIG).progress
     assert (ended.phase, ended.reason) == (Phase.FAILED, "StartDeadlineExceeded")
+
+
+def test_a_new_operator_counts_the_start_deadline_from_the_binding_that_it_did_not_see() -> None:
+    item = seen(SCRATCH, node="n1")
+    item["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": time_from_seconds(NOW_S + 480)}
+    ]
+    now = situation(
+        Phase.STARTING,
+        rank_pod_from_json(item, now_s=NOW_S + 490, seen_until_s=0.0),
+        terms=Terms(replicas=1, start_deadline_s=300, retries=0),
+        progress=progress(Phase.STARTING, launch_s=NOW_S),
+        placement=plan(replicas=1, committed_s=NOW_S, bind_deadline_s=NOW_S + 660),
+    )
+    assert next_step(replace(now, found_s=NOW_S + 490), NOW_S + 490, CONFIG).wake_s == NOW_S + 480 + 300
 
 
 def test_a_rank_that_cannot_start_is_named_before_one_that_awaits_a_volume() -> None:
