@@ -42,6 +42,7 @@ class Holdings:
     """The holdings of live placements and of this cycle's starts. `count`: how many jobs are named at most."""
 
     def __init__(self, count: int) -> None:
+        self.gpus = 0  # that all of them hold
         self._journal: ChangeLog[str] = ChangeLog(_CHANGES)
         self._count = count
         self._holdings_by_node: dict[str, dict[JobId, NodeHolding]] | None = None
@@ -56,6 +57,7 @@ class Holdings:
     def add(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds a rank on each of these nodes."""
         self._holding_by_job[job.id] = holding = Holding(job, nodes)
+        self.gpus += job.request.gpus * len(nodes)
         if self._holdings_by_node is not None:
             self._enter(self._holdings_by_node, holding)
         for (eligible, resource), ranking in self._rankings.items():
@@ -66,6 +68,7 @@ class Holdings:
     def remove(self, job: Job, nodes: tuple[str, ...]) -> None:
         """The job holds nothing any more. It must hold a rank on each of these nodes."""
         holding = self._holding_by_job.pop(job.id)
+        self.gpus -= holding.job.request.gpus * len(holding.nodes)
         if self._holdings_by_node is not None:
             for node in dict.fromkeys(nodes):
                 del self._holdings_by_node[node][job.id]
@@ -160,12 +163,15 @@ class GpusOfOthers:
         self._holdings = holdings
         self._in_flight = in_flight
         self._without_jobs: list[int] | None = None
+        self._may_be_any = capacity.gpus != capacity.free_gpus + holdings.gpus
         self._are_any = True
         self._ranks: dict[tuple[NodeGroups, int], tuple[int, int]] = {}  # without jobs, and without any pods
 
     def told(self, shortfall: Shortfall, rank_class: RankClass, replicas: int) -> Shortfall:
-        """Return the shortfall with what is to be said of pods of others that hold GPUs, or do not."""
-        if shortfall.short_of != GPUS:
+        """Return the shortfall with what is to be said of pods of others that hold GPUs, or do not.
+
+        O(1) where jobs hold all GPUs that are not free."""
+        if shortfall.short_of != GPUS or not self._may_be_any:
             return shortfall
         if self.keep_out(rank_class, replicas):
             return shortfall._replace(holders=(), others_alone=True)

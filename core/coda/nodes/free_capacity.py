@@ -65,8 +65,8 @@ class FreeCapacity:
             self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
-        # On all nodes; one where more is held than there is counts as none.
-        self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)
+        self.gpus = sum(node.allocatable.gpus for node in self.nodes)  # on all nodes, free or not
+        self.free_gpus = self.gpus  # one where more is held than there is counts as none
         self.levels: tuple[LevelDomains, ...] = ()
         for level in levels:
             self.levels += (LevelDomains(level, self.nodes, self.levels[-1] if self.levels else None),)
@@ -105,6 +105,7 @@ class FreeCapacity:
 
     def replace_node(self, number: int, node: Node) -> None:
         """The node changed, but not its name and labels. The caller sets what is free on it."""
+        self.gpus += node.allocatable.gpus - self.nodes[number].allocatable.gpus
         self.nodes[number] = node
         self.journal.add(number)
         self._size_by_node[number] = self._size(node)
