@@ -39,7 +39,7 @@ maps = open("/proc/self/maps").read()
 print(json.dumps({
     "order": order,
     "gpu": os.environ["NVIDIA_VISIBLE_DEVICES"],
-    "python": sys.modules["sitecustomize"].__file__,
+    "python": sys.modules["coda_torch"].__file__,
     "is_preloaded": os.environ["CODA_LIBRARY"] in maps,
     "may_write": [name for name in ("lib", "python", "agent") if os.access(f"/run/coda/{name}", os.W_OK)],
 }), flush=True)
@@ -105,7 +105,7 @@ async def test_the_charts_daemon_set_offers_seats_and_paces_who_sits_there(
     await running(admin, "seat-0")
     said = await said_by(node, "seat-0")
     assert (said["gpu"], said["is_preloaded"], said["may_write"]) == (uuid, True, [])
-    assert said["python"] == "/run/coda/python/sitecustomize.py"
+    assert said["python"] == "/run/coda/python/coda_torch/__init__.py"
     assert (said["order"]["gpu"], said["order"]["alone"]) == (uuid, False)
     assert said["order"]["share"] < 1000
 
