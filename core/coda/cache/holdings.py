@@ -163,7 +163,7 @@ class GpusOfOthers:
         self._holdings = holdings
         self._in_flight = in_flight
         self._without_jobs: list[int] | None = None
-        self._may_be_any = capacity.gpus != capacity.free_gpus + holdings.gpus
+        self._may_be_any = capacity.taken_gpus != holdings.gpus
         self._are_any = True
         self._ranks: dict[tuple[NodeGroups, int], tuple[int, int]] = {}  # without jobs, and without any pods
 

@@ -65,8 +65,9 @@ class FreeCapacity:
             self._number(node.allocatable, number) for number, node in enumerate(self.nodes)
         ]
         self.free_amounts: list[int] = list(self.whole_amounts)
-        self.gpus = sum(node.allocatable.gpus for node in self.nodes)  # on all nodes, free or not
-        self.free_gpus = self.gpus  # one where more is held than there is counts as none
+        # On all nodes; one where more is held than there is counts as none.
+        self.free_gpus = sum(node.allocatable.gpus for node in self.nodes)
+        self.taken_gpus = 0  # on all nodes, also more than there are
         self.levels: tuple[LevelDomains, ...] = ()
         for level in levels:
             self.levels += (LevelDomains(level, self.nodes, self.levels[-1] if self.levels else None),)
@@ -88,6 +89,7 @@ class FreeCapacity:
         if amount != self.free_amounts[number]:
             self.free_amounts[number] = amount
             self.free_gpus += max(0, free.gpus) - max(0, before.gpus)
+            self.taken_gpus += before.gpus - free.gpus
             self.journal.add(number)
             if number not in self._gained and _has_more(free, before):
                 self._gained[number] = before
@@ -105,7 +107,7 @@ class FreeCapacity:
 
     def replace_node(self, number: int, node: Node) -> None:
         """The node changed, but not its name and labels. The caller sets what is free on it."""
-        self.gpus += node.allocatable.gpus - self.nodes[number].allocatable.gpus
+        self.taken_gpus += node.allocatable.gpus - self.nodes[number].allocatable.gpus
         self.nodes[number] = node
         self.journal.add(number)
         self._size_by_node[number] = self._size(node)

@@ -26,6 +26,16 @@ def reason_of(asked: Job, others: int, held: int, policy: str = "coda", nodes: i
     return refusal.reason
 
 
+def test_a_node_that_lost_gpus_under_its_job_hides_no_pods_of_others() -> None:
+    """The job still holds 8 GPUs where 4 are left. Elsewhere others hold as many as are lost."""
+    nodes = (node("lost", gpus=4), node("n"))
+    runs = [running(job("large", gpus=8), "lost"), running(job("small", gpus=4), "n")]
+    seen = world(nodes, [*runs, job("mine", gpus=8)], foreign={"n": resources(gpus=4, pods=1)})
+    (refusal,) = decide(seen, PolicyConfig(levels=()), NOW_S).refusals
+    assert refusal.reason.holders == ()
+    assert refusal.reason.message.endswith(CLAUSE)
+
+
 @pytest.mark.parametrize("policy", ["arrival", "coda"])
 @pytest.mark.parametrize(
     ("others", "held", "asked"),
